@@ -1,0 +1,268 @@
+"""Every decision, and the CycleBatch that carries the decisions of one cycle.
+
+Decisions are facts: they are folded like inputs, and everything a reader needs to understand one is in it, as enum and
+numbers. A batch's bytes are a pure function of the log up to its tick, so two cores that read the same log write the same
+bytes; that, and the expected last sequence of DECISIONS, is the whole fence.
+
+A decision's id is ``<seq of the tick>.<position in the batch>``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from apportion.core.envelope import encode
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Base of all decisions."""
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """The GPUs of one node in a placement: indexes in ``gpus``, each holding ``milli_each``."""
+
+    node: str
+    gpus: tuple[int, ...]
+    milli_each: int
+
+
+class WorkloadAdmitted(Decision, tag="workload.admitted"):
+    """The workload is in its budget's queue with the shape the core made of the request."""
+
+    workload: str
+    event_seq: int
+    budget: str
+    pool: str
+    nodes: int
+    milli_per_node: int
+    min_runtime_ms: int
+
+
+class WorkloadRejected(Decision, tag="workload.rejected"):
+    """The submission was refused. ``field`` and ``numbers`` tell what to change."""
+
+    workload: str
+    event_seq: int
+    principal: str
+    reason: str  # Refusal
+    field: str = ""
+    detail: str = ""
+    numbers: dict[str, int] = {}
+
+
+class Rejected(Decision, tag="rejected"):
+    """Any other input that was refused; it changed nothing."""
+
+    event_seq: int
+    event_type: str
+    principal: str
+    reason: str  # Refusal
+    entity: str = ""
+    field: str = ""
+    detail: str = ""
+    numbers: dict[str, int] = {}
+
+
+class RunPlaced(Decision, tag="run.placed"):
+    """Start this run on these GPUs. Charged from ``time_ms`` of the batch."""
+
+    workload: str
+    run: int
+    budget: str
+    pool: str
+    gpus_milli: int
+    pieces: tuple[Piece, ...]
+    payer: str  # Payer
+    why: str  # Funding
+    protected_until_ms: int
+    reserved_gpu_us: int
+    resume_from_ms: int = 0
+    allowance_milli: int = 0  # of the budget, at this moment
+    running_milli: int = 0  # of the budget, before this start
+    beneficiary: bool = False  # starts on GPUs that were freed for it
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a preemption was right, recomputable by hand (FUNDING rule 1.7).
+
+    Allowances f and running r are in milli-GPU; the victim's ``running_milli`` already excludes victims chosen before
+    it. Allowed because 2 * victim_running - victim_gpus > 2 * victim_allowance, or the victim ran on idle cycles.
+    """
+
+    beneficiary: str
+    beneficiary_budget: str
+    beneficiary_gpus_milli: int
+    beneficiary_running_milli: int
+    beneficiary_allowance_milli: int
+    victim_budget: str
+    victim_gpus_milli: int
+    victim_running_milli: int
+    victim_allowance_milli: int
+    ran_ms: int
+    lost_gpu_us: int  # work since the last checkpoint
+    freed_milli: int  # by the whole plan
+    needed_milli: int
+
+
+class RunPreempted(Decision, tag="run.preempted"):
+    """Stop this run within its grace; its GPUs are held for the beneficiary."""
+
+    workload: str
+    run: int
+    grace_until_ms: int
+    certificate: Certificate
+
+
+class RunCancelled(Decision, tag="run.cancelled"):
+    """Stop this run within its grace because its workload was cancelled."""
+
+    workload: str
+    run: int
+    event_seq: int
+    grace_until_ms: int
+
+
+class GpusReserved(Decision, tag="gpus.reserved"):
+    """These GPUs are held for the workload until it starts, or is withdrawn."""
+
+    workload: str
+    pieces: tuple[Piece, ...]
+
+
+class RunClosed(Decision, tag="run.closed"):
+    """The final account of a run: who paid what, what was given back, and what happens to its workload."""
+
+    workload: str
+    run: int
+    budget: str
+    pool: str
+    outcome: str  # Outcome
+    placed_ms: int
+    end_ms: int
+    gpus_milli: int
+    charged_gpu_us: int  # paid by the budget, before refund
+    unfunded_gpu_us: int
+    refunded_gpu_us: int = 0  # moved from the budget to down
+    unfunded_refunded_gpu_us: int = 0  # moved from unfunded to down
+    voided_gpu_us: int = 0  # reservation that was not used
+    lost_gpu_us: int = 0  # work since the last checkpoint that must be done again
+    progress_ms: int = 0
+    exit_code: int = 0
+    event_seq: int = 0
+    requeued: bool = False
+    not_before_ms: int = 0  # back-off of the next attempt
+    detail: str = ""
+
+
+class WorkloadClosed(Decision, tag="workload.closed"):
+    """The workload is over and leaves the core's tables. Also for one that never ran (cancelled while pending)."""
+
+    workload: str
+    outcome: str  # Outcome
+    runs: int
+    event_seq: int = 0
+
+
+class NodeSuspended(Decision, tag="node.suspended"):
+    """The node takes no work until it is healthy again (heartbeats) or uncordoned (start failures, stop timeout)."""
+
+    node: str
+    reason: str  # NodeReason
+    numbers: dict[str, int] = {}
+
+
+class FundingChanged(Decision, tag="funding.changed"):
+    """From ``time_ms`` of the batch on, ``payer`` pays for this run."""
+
+    workload: str
+    run: int
+    budget: str
+    payer: str  # Payer
+    why: str  # Funding
+    allowance_milli: int = 0
+    before_milli: int = 0  # funded in order before this run
+
+
+class PendingExplained(Decision, tag="pending.explained"):
+    """Why the workload waits; only written when the reason or its numbers' meaning changes."""
+
+    workload: str
+    reason: str  # Pending
+    numbers: dict[str, int] = {}
+
+
+class RunResized(Decision, tag="run.resized"):
+    """A realtime run gets other GPUs (issued by cores that plan the horizon)."""
+
+    workload: str
+    run: int
+    pieces: tuple[Piece, ...]
+
+
+class PlanPublished(Decision, tag="plan.published"):
+    """The rolling plan (issued by cores that plan the horizon)."""
+
+    plan: str
+    body: dict[str, Any] = {}
+
+
+AnyDecision = (
+    WorkloadAdmitted
+    | WorkloadRejected
+    | Rejected
+    | RunPlaced
+    | RunPreempted
+    | RunCancelled
+    | GpusReserved
+    | RunClosed
+    | WorkloadClosed
+    | NodeSuspended
+    | FundingChanged
+    | PendingExplained
+    | RunResized
+    | PlanPublished
+)
+
+
+class PoolBooks(msgspec.Struct, frozen=True, kw_only=True):
+    """The pool's accounts at the batch's time, in GPU-microseconds since the log was opened.
+
+    ``supply = down + idle + unfunded + funded`` exactly; ``funded`` is the sum over the pool's budgets.
+    """
+
+    pool: str
+    supply: int
+    down: int
+    idle: int
+    unfunded: int
+    funded: int
+    pending_milli: int = 0
+    free_milli: int = 0
+
+
+class CycleBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One cycle: what was read (``chain``), what was decided, and what the state became (``digest``)."""
+
+    core: int
+    cycle: int
+    seq: int  # the tick this cycle answers
+    time_ms: int
+    chain: str  # over all records read, up to and including the tick
+    digest: str  # of the state after the decisions
+    decisions: tuple[AnyDecision, ...]
+    books: tuple[PoolBooks, ...] = ()
+
+
+_batch_decoder = msgspec.json.Decoder(CycleBatch)
+
+
+def encode_batch(batch: CycleBatch) -> bytes:
+    """Return the batch's bytes: deterministic, the unit of comparison for verify."""
+    return encode(batch)
+
+
+def decode_batch(body: bytes) -> CycleBatch:
+    """Decode a batch; raises msgspec's errors, which for a stored batch mean corruption."""
+    return _batch_decoder.decode(body)

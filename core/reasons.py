@@ -1,0 +1,98 @@
+"""Every answer the core gives that is not "yes": enums, ordered by precedence, one comment each.
+
+The values are stable words: they stand in decisions, in SQL and on pages. Text for people is made from them by one
+table outside the core (``adapters.wording``). When several reasons hold, the one listed first is reported.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Refusal(str, Enum):
+    """Why an input was refused (decisions ``rejected`` and ``workload.rejected``)."""
+
+    MALFORMED_SUBJECT = "malformed_subject"  # not ap.ev.<principal>.<type>
+    TOO_LARGE = "too_large"  # body above MAX_BODY_BYTES
+    BROKEN_JSON = "broken_json"  # the envelope is not JSON of the right shape
+    TYPE_MISMATCH = "type_mismatch"  # type in the body is not the type in the subject
+    UNKNOWN_TYPE = "unknown_type"  # no such event type
+    UNKNOWN_VERSION = "unknown_version"  # this core does not know that version of the type
+    INVALID_DATA = "invalid_data"  # a field is missing, of the wrong type or outside its bounds
+    LOG_NOT_OPENED = "log_not_opened"  # the first record must be log.opened
+    LOG_ALREADY_OPENED = "log_already_opened"
+    NOT_PERMITTED = "not_permitted"  # the principal of the subject may not do this
+    UNKNOWN_POOL = "unknown_pool"
+    UNKNOWN_NODE = "unknown_node"
+    UNKNOWN_BUDGET = "unknown_budget"
+    UNKNOWN_WORKLOAD = "unknown_workload"
+    DUPLICATE = "duplicate"  # this natural key exists already with other content, or again
+    BUDGET_CLOSED = "budget_closed"
+    BUDGET_NOT_LEAF = "budget_not_leaf"  # workloads charge leaves of the tree only
+    BUDGET_IN_USE = "budget_in_use"  # cannot close or subdivide: it has workloads, children or a balance
+    OVERCOMMITTED = "overcommitted"  # shares of siblings would exceed 1,000,000 ppm; numbers: sum_ppm
+    BALANCE_TOO_LOW = "balance_too_low"  # a transfer above what the budget has left; numbers: left_gpu_us
+    NEVER_FITS = "never_fits"  # no pool named has, or ever had joined, nodes for this shape; numbers: largest_milli
+    BAD_SHAPE = "bad_shape"  # gpus_milli does not divide over nodes, or a fraction on several nodes
+    MIN_RUNTIME_ABOVE_CAP = "min_runtime_above_cap"  # numbers: cap_ms
+    WORKLOAD_ENDED = "workload_ended"
+    NODE_OCCUPIED = "node_occupied"  # a joined node cannot change its size while it holds runs
+    STALE = "stale"  # a report about a run or node that is over; also counted in the state
+
+
+class Outcome(str, Enum):
+    """How a run or a workload ended (decision ``run.closed``)."""
+
+    SUCCEEDED = "succeeded"  # also a victim that finished by itself inside its grace
+    FAILED = "failed"  # non-zero exit
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"  # ended because it was asked to make room
+    NODE_LOST = "node_lost"  # the node left, went silent or broke; refunded by the policy in force
+    START_FAILED = "start_failed"  # never reported started within the pool's limit, or refused by the agent
+    LOST = "lost"  # the agent no longer knows it; charge ends at the last confirmation
+
+
+class Payer(str, Enum):
+    """Who pays for a run's time."""
+
+    BUDGET = "budget"
+    UNFUNDED = "unfunded"
+
+
+class Funding(str, Enum):
+    """Why a run became funded or unfunded (``run.placed``, ``funding.changed``)."""
+
+    PROTECTED = "protected"  # inside min_runtime that was reserved from the budget when it started
+    WITHIN_ALLOWANCE = "within_allowance"  # at least half of it fits into the budget's allowance
+    ABOVE_ALLOWANCE = "above_allowance"  # it, or one before it in order, does not
+    BALANCE_SPENT = "balance_spent"  # the budget's granted GPU time is used up
+    IDLE_CYCLES = "idle_cycles"  # min_runtime 0: never funded
+    BUDGET_CLOSED = "budget_closed"
+
+
+class Pending(str, Enum):
+    """Why a workload waits (``pending.explained``), most specific first."""
+
+    HELD = "held"  # GPUs are held for it and their last run is ending; numbers: held_milli, need_milli
+    BACKOFF = "backoff"  # its last start failed; numbers: until_ms
+    NO_CAPACITY = "no_capacity"  # the pool's healthy nodes cannot hold the shape even when empty; numbers: largest_milli
+    PROTECTED_RUNS = "protected_runs"  # funded and waiting for protected or funded runs to end; numbers: earliest_ms
+    RESERVED = "reserved"  # free GPUs exist but are kept for the head of the order; numbers: head's earliest_ms
+    NO_BLOCK = "no_block"  # enough GPUs are free, but not on one node / enough whole nodes; numbers: free_milli, need_milli
+    NO_FREE_GPUS = "no_free_gpus"  # fewer GPUs free than asked; numbers: free_milli, need_milli
+
+
+class NodeReason(str, Enum):
+    """Why a node was suspended (``node.suspended``)."""
+
+    HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # numbers: last_seen_ms
+    START_FAILURES = "start_failures"  # numbers: failures
+    STOP_TIMEOUT = "stop_timeout"  # a run did not end after SIGKILL was due
+
+
+class TickWhy(str, Enum):
+    """Why the leader wrote a ``clock.tick``."""
+
+    DIRTY = "dirty"  # an input changed something that may change a decision
+    DUE = "due"  # a deadline in the state has come
+    PLAN = "plan"  # the slow cycle (rolling horizon)

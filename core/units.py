@@ -1,0 +1,70 @@
+"""Integer units, their bounds, and the two divisions the product allows itself.
+
+Everything that is ordered, stored or charged is an integer:
+
+=============== ======================================================================
+``*_ms``        milliseconds since 1970 for instants, milliseconds for durations
+``*_milli``     thousandths of a GPU; one GPU is 1,000
+``*_gpu_us``    GPU-microseconds = milli-GPU x millisecond, an exact product
+``*_ppm``       parts per million of the parent budget
+=============== ======================================================================
+
+This module is a pure function of its arguments. It must never see a float: a share shown as a percentage
+is divided by the page that shows it.
+
+Bounds are chosen so that no product formed in the core can leave int64: a pool has at most ``MAX_POOL_MILLI``
+(100,000 GPUs) and an instant is below ``MAX_TIME_MS``; their product is 1e8 * 4.4e12 = 4.4e20, so *accrual*
+always multiplies by an elapsed time, bounded by ``MAX_ELAPSED_MS`` (20 years: 6.3e19 / 1e8 fits), never by an instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MILLI = 1_000
+PPM = 1_000_000
+MS_PER_HOUR = 3_600_000
+MS_PER_DAY = 86_400_000
+GPU_US_PER_GPU_HOUR = MILLI * MS_PER_HOUR
+
+MAX_NODE_GPUS = 72
+MAX_POOL_MILLI = 100_000 * MILLI
+MAX_TIME_MS = 1 << 42  # the year 2109
+MAX_ELAPSED_MS = 20 * 366 * MS_PER_DAY
+MAX_GRANT_GPU_US = 1 << 58
+MAX_PRIORITY = 1_000_000
+
+
+def gpu_us(gpus_milli: int, elapsed_ms: int) -> int:
+    """Return the GPU time of ``gpus_milli`` held for ``elapsed_ms``: the product's one money function.
+
+    Raises ``ValueError`` when either argument is outside its bounds, before the product is formed.
+    """
+    if not 0 <= gpus_milli <= MAX_POOL_MILLI or not 0 <= elapsed_ms <= MAX_ELAPSED_MS:
+        raise ValueError(f"gpu_us: {gpus_milli} milli-GPU x {elapsed_ms} ms is outside the bounds of units.py")
+    return gpus_milli * elapsed_ms
+
+
+def apportion(total: int, weights: Sequence[int]) -> list[int]:
+    """Split ``total`` into parts proportional to ``weights`` that sum to ``total`` exactly.
+
+    Largest remainder (Hamilton's method); ties go to the earlier position. Weights are >= 0 and not all zero
+    unless ``total`` is zero. Works on Python integers, so products cannot overflow.
+    """
+    whole = sum(weights)
+    if whole == 0:
+        if total:
+            raise ValueError(f"cannot apportion {total} over weights that sum to 0")
+        return [0 for _ in weights]
+    parts = [total * weight // whole for weight in weights]
+    remainders = [total * weight % whole for weight in weights]
+    missing = total - sum(parts)
+    order = sorted(range(len(weights)), key=lambda position: (-remainders[position], position))
+    for position in order[:missing]:
+        parts[position] += 1
+    return parts
+
+
+def ratio_less(a_num: int, a_den: int, b_num: int, b_den: int) -> bool:
+    """Tell whether a_num/a_den < b_num/b_den for positive denominators, without dividing."""
+    return a_num * b_den < b_num * a_den
