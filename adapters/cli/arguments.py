@@ -1,0 +1,115 @@
+"""Reading what people type: durations, GPUs, shares, GPU-hours, instants, principals.
+
+Pure functions of text that return integers in the core's units. Each raises ``ValueError`` with the value and an
+example. No float is formed anywhere: ``0.1`` of a GPU is exactly 100 milli-GPU or an error.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from apportion.core.units import GPU_US_PER_GPU_HOUR, MAX_POOL_MILLI, PPM
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_PRINCIPAL = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_\-]*$")
+
+
+def duration_ms(text: str) -> int:
+    """Return milliseconds for ``10m``, ``8h``, ``1d``, ``1h30m``, ``1.5h``, ``500ms`` or ``0``."""
+    compact = text.strip().lower().replace(" ", "")
+    if compact == "0":
+        return 0
+    parts = _PART.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        raise ValueError(f"{text!r} is not a duration; write a number and a unit, such as 30s, 10m, 8h, 1d or 1h30m")
+    total = sum(Decimal(number) * UNITS_MS[unit] for number, unit in parts)
+    if total != int(total):
+        raise ValueError(f"{text!r} is not a whole number of milliseconds; write it in a smaller unit")
+    return int(total)
+
+
+def gpus_milli(text: str) -> int:
+    """Return thousandths of a GPU for ``2`` or ``0.5``; at least 0.001 and at most a pool's bound."""
+    milli = _scaled(text, 1_000, "a number of GPUs", "2 or 0.5")
+    if not 1 <= milli <= MAX_POOL_MILLI:
+        raise ValueError(f"{text!r} GPUs is outside 0.001 to {MAX_POOL_MILLI // 1000:,}; write for example 2 or 0.5")
+    return milli
+
+
+def share_ppm(text: str) -> int:
+    """Return parts per million for ``35%``, ``0.35`` or ``350000ppm``; from 0 to 100 %."""
+    compact = text.strip().lower().replace(" ", "")
+    if compact.endswith("ppm"):
+        ppm = _scaled(compact[:-3], 1, "a share", "35%, 0.35 or 350000ppm", shown=text)
+    elif compact.endswith("%"):
+        ppm = _scaled(compact[:-1], PPM // 100, "a share", "35%, 0.35 or 350000ppm", shown=text)
+    else:
+        ppm = _scaled(compact, PPM, "a share", "35%, 0.35 or 350000ppm", shown=text)
+        if ppm > PPM:
+            raise ValueError(f"{text!r} is more than the whole; for percent write {compact}%, for parts {compact}ppm")
+    if not 0 <= ppm <= PPM:
+        raise ValueError(f"{text!r} is outside 0 % to 100 % of the parent budget")
+    return ppm
+
+
+def gpu_hours_us(text: str) -> int:
+    """Return GPU-microseconds for a number of GPU-hours such as ``512`` or ``0.5``; positive."""
+    amount = _scaled(text, GPU_US_PER_GPU_HOUR, "a number of GPU-hours", "512 or 0.5")
+    if amount < 1:
+        raise ValueError(f"{text!r} GPU-hours is not above zero; write for example 512")
+    return amount
+
+
+def instant_ms(text: str) -> int:
+    """Return milliseconds since 1970 for ISO 8601 text (UTC unless it names a zone), a date, or plain milliseconds."""
+    compact = text.strip()
+    if compact.isdigit() and len(compact) >= 9:
+        return int(compact)
+    try:
+        moment = datetime.fromisoformat(compact)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time; write 2026-01-02, 2026-01-02T15:04 or 2026-01-02T15:04:05Z (UTC)"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return delta.days * 86_400_000 + delta.seconds * 1_000 + delta.microseconds // 1_000
+
+
+def principal_of(name: str) -> str:
+    """Return ``name`` made fit to be a token of a subject: other characters become ``-``; never empty."""
+    token = re.sub(r"[^A-Za-z0-9_\-]+", "-", name.split("\\")[-1]).strip("-_")[:128]
+    return token or "nobody"
+
+
+def checked_principal(text: str) -> str:
+    """Return ``text`` when it is a principal as it stands; somebody else's name must not be changed silently."""
+    if len(text) > 128 or not _PRINCIPAL.match(text):
+        raise ValueError(f"{text!r} is not a principal; use letters, digits, - and _, such as {principal_of(text)!r}")
+    return text
+
+
+def fields(text: str) -> list[str]:
+    """Return the field names of ``-o a,b,c``."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"{text!r} names no field; write for example -o workload,gpus_milli")
+    return names
+
+
+def _scaled(text: str, scale: int, what: str, example: str, shown: str | None = None) -> int:
+    shown = text if shown is None else shown
+    try:
+        number = Decimal(text.strip().replace("_", "").replace(",", ""))
+    except InvalidOperation:
+        raise ValueError(f"{shown!r} is not {what}; write for example {example}") from None
+    if not number.is_finite() or abs(number) > 10**15:
+        raise ValueError(f"{shown!r} is not {what} that can be stored; write for example {example}")
+    value = number * scale
+    if value != int(value):
+        raise ValueError(f"{shown!r} is finer than one part in {scale:,}; round it")
+    return int(value)

@@ -1,0 +1,279 @@
+"""The one table from a reason (an enum of ``core.reasons``) to a sentence with numbers to an action.
+
+A pure function of the decision's own fields: enum value, numbers, and the few words around them. Pages, the command
+line and messages all take their text from here, so one reason never reads two ways. It must never decide anything,
+look anything up, or read a clock: what is not in the decision is not in the sentence.
+
+A template names numbers as ``{need_milli}``; the suffix of the name chooses the unit. A part in square brackets is left
+out when one of its numbers is absent, so an old decision with fewer numbers still reads well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from apportion.adapters.render import duration, gpu_hours, gpus, percent, when
+from apportion.core.reasons import Funding, NodeReason, Outcome, Payer, Pending, Refusal, TickWhy
+
+
+class Words(NamedTuple):
+    """Templates of one reason: what is the case, and what a person can do about it (may be empty)."""
+
+    sentence: str
+    action: str
+
+
+R, O, F, P, N = Refusal, Outcome, Funding, Pending, NodeReason  # noqa: E741 - short names keep the table readable
+
+# One table per enum: the values are strings, and ``Refusal.BUDGET_CLOSED == Funding.BUDGET_CLOSED`` holds.
+REFUSAL: dict[Enum, Words] = {
+    R.MALFORMED_SUBJECT: Words(
+        "the subject is not of the form ap.ev.<principal>.<type>[: {entity}]",
+        "publish on ap.ev.<your principal>.<event type>",
+    ),
+    R.TOO_LARGE: Words(
+        "the event's body is larger than the log accepts[: {bytes} bytes, at most {max_bytes}]",
+        "keep large data in files and pass their paths",
+    ),
+    R.BROKEN_JSON: Words(
+        "the body is not a JSON envelope[: {detail}]",
+        "send {'id', 'type', 'v', 'data'} as JSON; `apportion schema` prints the exact form",
+    ),
+    R.TYPE_MISMATCH: Words(
+        "the type in the body is not the type in the subject[: {detail}]",
+        "publish each event on the subject of its own type",
+    ),
+    R.UNKNOWN_TYPE: Words("no event has this type[: {event_type}]", "`apportion schema` lists all event types"),
+    R.UNKNOWN_VERSION: Words(
+        "this core does not know that version[ of {event_type}][: {detail}]",
+        "upgrade the core, or publish a version it knows (`apportion schema`)",
+    ),
+    R.INVALID_DATA: Words(
+        "a field is missing, of the wrong type or outside its bounds[ ({field})][: {detail}]",
+        "correct the field; `apportion schema` shows its rule",
+    ),
+    R.LOG_NOT_OPENED: Words(
+        "the log has not been opened: its first record must be log.opened",
+        "start with `apportion up`, or publish log.opened first",
+    ),
+    R.LOG_ALREADY_OPENED: Words(
+        "the log is open already; log.opened can only be its first record",
+        "use a new directory or stream for a new log",
+    ),
+    R.NOT_PERMITTED: Words(
+        "[{principal}: ]this is not permitted[ on {entity}][: {detail}]",
+        "ask an operator or an administrator of the budget: `apportion member grant BUDGET {principal}`",
+    ),
+    R.UNKNOWN_POOL: Words("there is no pool [{entity}]", "`apportion status` lists the pools"),
+    R.UNKNOWN_NODE: Words("there is no node [{entity}]", "`apportion node list` shows the nodes"),
+    R.UNKNOWN_BUDGET: Words(
+        "there is no budget [{entity}][ in pool {pool}]",
+        "`apportion budget list` shows the budgets; an operator creates one with `apportion budget set`",
+    ),
+    R.UNKNOWN_WORKLOAD: Words("there is no workload [{entity}]", "`apportion queue` lists the workloads"),
+    R.DUPLICATE: Words("[{entity} ]exists already", "use another id, or look at the one that exists"),
+    R.BUDGET_CLOSED: Words("budget [{entity} ]is closed", "charge another budget (`apportion budget list`)"),
+    R.BUDGET_NOT_LEAF: Words(
+        "budget [{entity} ]has budgets below it, and workloads charge leaves only",
+        "choose one of the budgets below it (`apportion budget list`)",
+    ),
+    R.BUDGET_IN_USE: Words(
+        "budget [{entity} ]still has workloads, budgets below it or a balance",
+        "finish or cancel its workloads, close what is below it, and transfer its balance first",
+    ),
+    R.OVERCOMMITTED: Words(
+        "the shares of the budgets beside each other would add up to more than 100 %[: {sum_ppm}]",
+        "lower another budget's share first",
+    ),
+    R.BALANCE_TOO_LOW: Words(
+        "the budget does not have that much left[: {left_gpu_us} left]",
+        "transfer less, or ask for a grant",
+    ),
+    R.NEVER_FITS: Words(
+        "no pool named has, or ever had, nodes for this shape[; the largest possible is {largest_milli}]",
+        "ask for fewer GPUs, spread them over more nodes (--nodes), or name another pool (--pool)",
+    ),
+    R.BAD_SHAPE: Words(
+        "the GPUs cannot be laid out this way[: {detail}]",
+        "ask for a number of GPUs that divides over the nodes; a fraction of a GPU fits on one node only",
+    ),
+    R.MIN_RUNTIME_ABOVE_CAP: Words(
+        "min_runtime is above the pool's cap[ of {cap_ms}]",
+        "ask for less protected time and checkpoint more often",
+    ),
+    R.WORKLOAD_ENDED: Words("the workload [{entity} ]has ended", "nothing to do; submit it again to run it again"),
+    R.NODE_OCCUPIED: Words(
+        "node [{entity} ]cannot change its size while it holds runs",
+        "cordon it, wait until it is empty, then join it again",
+    ),
+    R.STALE: Words("the report is about a run or node that is over[: {entity}]", "nothing to do; it changed nothing"),
+}
+OUTCOME: dict[Enum, Words] = {
+    O.SUCCEEDED: Words("it finished[ after {ran_ms}]", ""),
+    O.FAILED: Words("its process failed[ with exit code {exit_code}]", "read its output with `apportion logs {job}`"),
+    O.CANCELLED: Words("it was cancelled", ""),
+    O.PREEMPTED: Words(
+        "it made room for a funded request",
+        "it is queued again if it resumes; `apportion job {job}` shows the certificate",
+    ),
+    O.NODE_LOST: Words(
+        "its node left, went silent or broke; the pool's refund rule applied",
+        "it is queued again if it resumes; `apportion node list` shows the node",
+    ),
+    O.START_FAILED: Words(
+        "it did not start in time, or the node's agent refused to start it[: {detail}]",
+        "read its output with `apportion logs {job}`; check that the command exists on the node",
+    ),
+    O.LOST: Words(
+        "the node's agent no longer knows it; it was charged up to its last confirmation",
+        "it is queued again if it resumes; otherwise submit it again",
+    ),
+}
+PAYER: dict[Enum, Words] = {
+    Payer.BUDGET: Words("its budget pays", ""),
+    Payer.UNFUNDED: Words("nobody's budget pays: it uses idle GPUs and may be preempted by funded work", ""),
+}
+FUNDING: dict[Enum, Words] = {
+    F.PROTECTED: Words("it is inside its protected time, which its budget reserved when it started", ""),
+    F.WITHIN_ALLOWANCE: Words(
+        "it fits into its budget's allowance[ of {allowance_milli}][ ({running_milli} ran before it)]", ""
+    ),
+    F.ABOVE_ALLOWANCE: Words(
+        "it, or one before it in order, is above its budget's allowance[ of {allowance_milli}]"
+        "[ ({before_milli} come before it)]",
+        "wait, or ask for a larger share; it keeps running while GPUs are idle",
+    ),
+    F.BALANCE_SPENT: Words(
+        "its budget's granted GPU time is used up",
+        "ask for a grant or a transfer; it keeps running while GPUs are idle",
+    ),
+    F.IDLE_CYCLES: Words(
+        "it asked for idle cycles only (min_runtime 0), which are never funded",
+        "submit with --min-runtime to be protected",
+    ),
+    F.BUDGET_CLOSED: Words("its budget is closed", "submit to another budget; it keeps running while GPUs are idle"),
+}
+PENDING: dict[Enum, Words] = {
+    P.HELD: Words(
+        "GPUs are held for it and their last run is ending[: {held_milli} of {need_milli} held]",
+        "nothing to do; it starts when they are free",
+    ),
+    P.BACKOFF: Words(
+        "its last start failed and the next one waits[ until {until_ms}]",
+        "read its output with `apportion logs {job}`; cancel it if the command is wrong",
+    ),
+    P.NO_CAPACITY: Words(
+        "it is larger than the pool's healthy nodes could hold if they were empty"
+        "[: it needs {need_milli}][; the largest possible is {largest_milli}]",
+        "wait until nodes return (`apportion node list`), or ask for a smaller shape",
+    ),
+    P.PROTECTED_RUNS: Words(
+        "it is funded and waits for protected or funded runs to end[; the earliest end is {earliest_ms}]",
+        "wait; a smaller request may fit earlier",
+    ),
+    P.RESERVED: Words(
+        "free GPUs exist but are kept for the head of the queue[, which starts by {earliest_ms}]",
+        "state --expected-runtime: a short job may fit before the head starts",
+    ),
+    P.NO_BLOCK: Words(
+        "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]",
+        "wait, or ask for fewer GPUs per node (--nodes)",
+    ),
+    P.NO_FREE_GPUS: Words(
+        "fewer GPUs are free than it needs[: it needs {need_milli}, free {free_milli}]",
+        "wait; `apportion share` shows whose turn it is, and work above its share is what makes room",
+    ),
+}
+NODE: dict[Enum, Words] = {
+    N.HEARTBEAT_TIMEOUT: Words(
+        "it has not been heard from in time[; last seen {last_seen_ms}]",
+        "check that the node and its agent run; a heartbeat brings it back",
+    ),
+    N.START_FAILURES: Words(
+        "runs in a row failed to start on it[: {failures}]",
+        "look at the agent's log, then `apportion node uncordon`",
+    ),
+    N.STOP_TIMEOUT: Words(
+        "a run on it did not end after it was killed",
+        "look for stuck processes on the node, then `apportion node uncordon`",
+    ),
+}
+TICK: dict[Enum, Words] = {
+    TickWhy.DIRTY: Words("an input changed something that may change a decision", ""),
+    TickWhy.DUE: Words("a deadline in the state had come", ""),
+    TickWhy.PLAN: Words("it was time for the rolling plan", ""),
+}
+
+WORDS: dict[type[Enum], dict[Enum, Words]] = {
+    Refusal: REFUSAL,
+    Outcome: OUTCOME,
+    Payer: PAYER,
+    Funding: FUNDING,
+    Pending: PENDING,
+    NodeReason: NODE,
+    TickWhy: TICK,
+}
+ENUMS: dict[str, type[Enum]] = {
+    "refusal": Refusal,
+    "outcome": Outcome,
+    "payer": Payer,
+    "funding": Funding,
+    "pending": Pending,
+    "node": NodeReason,
+    "tick": TickWhy,
+}
+_DURATIONS = {"cap_ms", "ran_ms", "quantum_ms", "age_ms", "grace_ms"}
+_PLACE = re.compile(r"\{(\w+)\}")
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+
+
+def number_words(name: str, value: int | str) -> str:
+    """Return a number in the unit its name states: GPUs, GPU-hours, percent, instant or duration."""
+    if isinstance(value, str):
+        return value
+    if name.endswith("_milli"):
+        return gpus(value)
+    if name.endswith("_gpu_us"):
+        return f"{gpu_hours(value)} GPU-h"
+    if name.endswith("_ppm"):
+        return percent(value)
+    if name.endswith("_ms"):
+        return duration(value) if name in _DURATIONS else when(value)
+    return f"{value:,}"
+
+
+def _fill(template: str, numbers: Mapping[str, int | str]) -> str:
+    """Put the numbers in; drop bracketed parts that lack one."""
+
+    def place(text: str) -> str:
+        return _PLACE.sub(lambda found: number_words(found[1], numbers.get(found[1], "?")), text)
+
+    def optional(found: re.Match[str]) -> str:
+        return place(found[1]) if all(_present(name, numbers) for name in _PLACE.findall(found[1])) else ""
+
+    return re.sub(r" {2,}", " ", place(_OPTIONAL.sub(optional, template))).strip()
+
+
+def _present(name: str, numbers: Mapping[str, int | str]) -> bool:
+    return name in numbers and numbers[name] != ""
+
+
+def words(reason: Enum, numbers: Mapping[str, int | str] | None = None) -> tuple[str, str]:
+    """Return ``(sentence, action)`` for a reason and the numbers of its decision."""
+    template = WORDS[type(reason)][reason]
+    values = dict(numbers or {})
+    return _fill(template.sentence, values), _fill(template.action, {"job": "JOB", "principal": "NAME", **values})
+
+
+def words_of(enum: str, value: str, numbers: Mapping[str, int | str] | None = None) -> tuple[str, str]:
+    """Like ``words``, by the enum's short name (``refusal``, ``pending`` ...) and the stored value.
+
+    A value this release does not know (written by a newer core) is shown as it is stored.
+    """
+    try:
+        return words(ENUMS[enum](value), numbers)
+    except ValueError:
+        return value, "this release has no words for it; upgrade apportion"
