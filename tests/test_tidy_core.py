@@ -46,6 +46,11 @@ def called(node: ast.Call) -> str:
     return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
+def code_of(node: ast.AST) -> object:
+    """Return the value of a constant: ``'f8'``."""
+    return getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+
+
 def floats(tree: ast.AST) -> Iterator[Finding]:
     """Find everything that makes or names a float."""
     for node in ast.walk(tree):
@@ -57,9 +62,8 @@ def floats(tree: ast.AST) -> Iterator[Finding]:
             name = node.id if isinstance(node, ast.Name) else node.attr
             if name in FLOAT_TYPES:
                 yield node.lineno, f"{name}: no floats in state or in ordering keys"
-        elif isinstance(node, ast.keyword) and node.arg == "dtype":
-            if getattr(node.value, "value", None) in FLOAT_CODES:
-                yield node.value.lineno, "dtype of a float: no floats in state"
+        elif isinstance(node, ast.keyword) and node.arg == "dtype" and code_of(node.value) in FLOAT_CODES:
+            yield node.value.lineno, "dtype of a float: no floats in state"
 
 
 def sorts(tree: ast.AST) -> Iterator[Finding]:
