@@ -20,14 +20,14 @@ class Refusal(str, Enum):
     UNKNOWN_VERSION = "unknown_version"  # this core does not know that version of the type
     INVALID_DATA = "invalid_data"  # a field is missing, of the wrong type or outside its bounds
     LOG_NOT_OPENED = "log_not_opened"  # the first record must be log.opened
-    LOG_ALREADY_OPENED = "log_already_opened"
+    LOG_ALREADY_OPENED = "log_already_opened"  # a second log.opened changes nothing
     NOT_PERMITTED = "not_permitted"  # the principal of the subject may not do this
-    UNKNOWN_POOL = "unknown_pool"
-    UNKNOWN_NODE = "unknown_node"
-    UNKNOWN_BUDGET = "unknown_budget"
-    UNKNOWN_WORKLOAD = "unknown_workload"
+    UNKNOWN_POOL = "unknown_pool"  # no pool.defined has named it
+    UNKNOWN_NODE = "unknown_node"  # it never joined, or it has left
+    UNKNOWN_BUDGET = "unknown_budget"  # no budget.set has made this path in this pool
+    UNKNOWN_WORKLOAD = "unknown_workload"  # never admitted, or over and out of the tables
     DUPLICATE = "duplicate"  # this natural key exists already with other content, or again
-    BUDGET_CLOSED = "budget_closed"
+    BUDGET_CLOSED = "budget_closed"  # no new workloads
     BUDGET_NOT_LEAF = "budget_not_leaf"  # workloads charge leaves of the tree only
     BUDGET_IN_USE = "budget_in_use"  # cannot close or subdivide: it has workloads, children or a balance
     OVERCOMMITTED = "overcommitted"  # shares of siblings would exceed 1,000,000 ppm; numbers: sum_ppm
@@ -35,7 +35,7 @@ class Refusal(str, Enum):
     NEVER_FITS = "never_fits"  # no pool named has, or ever had joined, nodes for this shape; numbers: largest_milli
     BAD_SHAPE = "bad_shape"  # gpus_milli does not divide over nodes, or a fraction on several nodes
     MIN_RUNTIME_ABOVE_CAP = "min_runtime_above_cap"  # numbers: cap_ms
-    WORKLOAD_ENDED = "workload_ended"
+    WORKLOAD_ENDED = "workload_ended"  # too late: it is over already
     NODE_OCCUPIED = "node_occupied"  # a joined node cannot change its size while it holds runs
     STALE = "stale"  # a report about a run or node that is over; also counted in the state
 
@@ -45,7 +45,7 @@ class Outcome(str, Enum):
 
     SUCCEEDED = "succeeded"  # also a victim that finished by itself inside its grace
     FAILED = "failed"  # non-zero exit
-    CANCELLED = "cancelled"
+    CANCELLED = "cancelled"  # its submitter, an administrator of its budget or an operator withdrew it
     PREEMPTED = "preempted"  # ended because it was asked to make room
     NODE_LOST = "node_lost"  # the node left, went silent or broke; refunded by the policy in force
     START_FAILED = "start_failed"  # never reported started within the pool's limit, or refused by the agent
@@ -55,8 +55,8 @@ class Outcome(str, Enum):
 class Payer(str, Enum):
     """Who pays for a run's time."""
 
-    BUDGET = "budget"
-    UNFUNDED = "unfunded"
+    BUDGET = "budget"  # the budget it was submitted to
+    UNFUNDED = "unfunded"  # nobody: idle capacity, preemptible once its protected time is over
 
 
 class Funding(str, Enum):
@@ -67,7 +67,7 @@ class Funding(str, Enum):
     ABOVE_ALLOWANCE = "above_allowance"  # it, or one before it in order, does not
     BALANCE_SPENT = "balance_spent"  # the budget's granted GPU time is used up
     IDLE_CYCLES = "idle_cycles"  # min_runtime 0: never funded
-    BUDGET_CLOSED = "budget_closed"
+    BUDGET_CLOSED = "budget_closed"  # nothing is funded by a closed budget
 
 
 class Pending(str, Enum):
