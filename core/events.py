@@ -33,11 +33,17 @@ from apportion.core.units import (
     PPM,
 )
 
-Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-.:]*$")]
+_END = r"$(?!\n)"  # Python's $ alone also matches before a newline; schemas for others are published without the look-ahead
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-.:]*" + _END)]
 BudgetPath = Annotated[
-    str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-.]*(/[A-Za-z0-9][A-Za-z0-9_\-.]*)*$")
+    str,
+    Meta(
+        min_length=1,
+        max_length=256,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-.]*(/[A-Za-z0-9][A-Za-z0-9_\-.]*)*" + _END,
+    ),
 ]
-Principal = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]*$")]
+Principal = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]*" + _END)]
 Text = Annotated[str, Meta(max_length=1_000)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Instant = Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
