@@ -33,7 +33,7 @@ from apportion.core.units import (
     PPM,
 )
 
-_END = r"$(?!\n)"  # Python's $ alone also matches before a newline; schemas for others are published without the look-ahead
+_END = r"$(?!\n)"  # Python's $ also matches before a newline; published schemas do without the look-ahead
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-.:]*" + _END)]
 BudgetPath = Annotated[
     str,
