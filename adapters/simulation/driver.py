@@ -1,0 +1,111 @@
+"""World and ``Core`` in one process, over a log in memory: a simulated week without a server.
+
+Decides when the leader writes a tick: at the end of each interval of ``cycle_ms`` in which something is due or dirty,
+as the production service does by its own clock. ``simulate`` is a pure function of the world, the core and the fault
+model. There is no scheduling here: the core is the production class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from apportion.adapters.simulation.stated import LEADER, Stated, stated
+from apportion.adapters.simulation.world import World
+from apportion.core.decisions import CycleBatch, decode_batch
+from apportion.core.engine import Core
+from apportion.core.envelope import Record, StoredBatch
+from apportion.core.events import ClockTick
+
+CYCLE_MS = 60_000
+
+Arrive = Callable[[list[Stated], int], Iterable[Stated]]
+Watch = Callable[[CycleBatch], None]
+
+
+@dataclass
+class Logs:
+    """EVENTS and DECISIONS of a simulation, as the two streams would hold them."""
+
+    records: list[Record] = field(default_factory=list)
+    batches: list[StoredBatch] = field(default_factory=list)
+
+    def append(self, event: Stated) -> Record:
+        """Append an event to EVENTS; its stored time is its own, as if the server's clock were the simulation's."""
+        record = Record(len(self.records) + 1, event.at_ms, event.subject, event.body)
+        self.records.append(record)
+        return record
+
+
+@dataclass
+class Simulation:
+    """A world, the core that schedules it, and what both have written."""
+
+    world: World
+    core: Core = field(default_factory=Core.new)
+    logs: Logs = field(default_factory=Logs)
+    arrive: Arrive | None = None  # what happens to events between their producers and the log
+    watch: Watch | None = None  # is shown every batch
+
+    def run(self, until_ms: int, cycle_ms: int = CYCLE_MS) -> Logs:
+        """Play up to ``until_ms`` in intervals of ``cycle_ms``; may be called again to go on."""
+        while self.world.now_ms < until_ms:
+            self.step(min(until_ms, self.world.now_ms + cycle_ms))
+        return self.logs
+
+    def run_until_drained(self, last_ms: int, cycle_ms: int = CYCLE_MS) -> bool:
+        """Play until all jobs are over, at most to ``last_ms``; tell whether they are."""
+        while self.world.now_ms < last_ms and not self.world.drained:
+            self.step(min(last_ms, self.world.now_ms + cycle_ms))
+        return self.world.drained
+
+    def step(self, until_ms: int) -> None:
+        """Play one interval, with a cycle at its end when something is due or dirty."""
+        events: Iterable[Stated] = self.world.advance(until_ms)
+        if self.arrive is not None:
+            events = self.arrive(list(events), until_ms)
+        for event in events:
+            if self.core.fold(self.logs.append(event)):
+                self._decide()
+        due_ms = self.core.due_ms()
+        if self.core.dirty or (due_ms is not None and due_ms <= until_ms):
+            if self.core.fold(self.logs.append(self._tick(until_ms))):
+                self._decide()
+
+    def _tick(self, at_ms: int) -> Stated:
+        why = "dirty" if self.core.dirty else "due"
+        return stated(at_ms, LEADER, ClockTick(why="dirty" if why == "dirty" else "due"), f"tick.{self.core.cycle + 1}")
+
+    def _decide(self) -> None:
+        body = self.core.decide()
+        self.logs.batches.append(StoredBatch(len(self.logs.batches) + 1, self.core.seq, body))
+        batch = decode_batch(body)
+        if self.watch is not None:
+            self.watch(batch)
+        self.world.react(batch)
+
+
+def simulate(world: World, until_ms: int, cycle_ms: int = CYCLE_MS) -> Logs:
+    """Play ``world`` under a new core up to ``until_ms``; return both logs."""
+    return Simulation(world).run(until_ms, cycle_ms)
+
+
+def replay(logs: Logs, *, verify: bool = True, core: Core | None = None) -> Core:
+    """Fold both logs into a core that has read a prefix of them (a new one by default) and return it.
+
+    ``verify`` derives every batch and compares it, raising ``Divergence`` at the first difference; else it is trusted.
+    """
+    core = core or Core.new()
+    cycle, records = core.cycle, logs.records
+    at = core.seq
+    while at < len(records) or core.tick_pending:
+        if not core.tick_pending:
+            at = core.fold_many(records, at)
+        if core.tick_pending:
+            body = logs.batches[cycle].body
+            if verify:
+                core.verify(body)
+            else:
+                core.trust(body)
+            cycle += 1
+    return core
