@@ -28,7 +28,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     milli_each: int
 
 
-class WorkloadAdmitted(Decision, tag="workload.admitted"):
+class WorkloadAdmitted(Decision, frozen=True, tag="workload.admitted"):
     """The workload is in its budget's queue with the shape the core made of the request."""
 
     workload: str
@@ -40,7 +40,7 @@ class WorkloadAdmitted(Decision, tag="workload.admitted"):
     min_runtime_ms: int
 
 
-class WorkloadRejected(Decision, tag="workload.rejected"):
+class WorkloadRejected(Decision, frozen=True, tag="workload.rejected"):
     """The submission was refused. ``field`` and ``numbers`` tell what to change."""
 
     workload: str
@@ -52,7 +52,7 @@ class WorkloadRejected(Decision, tag="workload.rejected"):
     numbers: dict[str, int] = {}
 
 
-class Rejected(Decision, tag="rejected"):
+class Rejected(Decision, frozen=True, tag="rejected"):
     """Any other input that was refused; it changed nothing."""
 
     event_seq: int
@@ -65,7 +65,7 @@ class Rejected(Decision, tag="rejected"):
     numbers: dict[str, int] = {}
 
 
-class RunPlaced(Decision, tag="run.placed"):
+class RunPlaced(Decision, frozen=True, tag="run.placed"):
     """Start this run on these GPUs. Charged from ``time_ms`` of the batch."""
 
     workload: str
@@ -106,7 +106,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     needed_milli: int
 
 
-class RunPreempted(Decision, tag="run.preempted"):
+class RunPreempted(Decision, frozen=True, tag="run.preempted"):
     """Stop this run within its grace; its GPUs are held for the beneficiary."""
 
     workload: str
@@ -115,7 +115,7 @@ class RunPreempted(Decision, tag="run.preempted"):
     certificate: Certificate
 
 
-class RunCancelled(Decision, tag="run.cancelled"):
+class RunCancelled(Decision, frozen=True, tag="run.cancelled"):
     """Stop this run within its grace because its workload was cancelled."""
 
     workload: str
@@ -124,14 +124,14 @@ class RunCancelled(Decision, tag="run.cancelled"):
     grace_until_ms: int
 
 
-class GpusReserved(Decision, tag="gpus.reserved"):
+class GpusReserved(Decision, frozen=True, tag="gpus.reserved"):
     """These GPUs are held for the workload until it starts, or is withdrawn."""
 
     workload: str
     pieces: tuple[Piece, ...]
 
 
-class RunClosed(Decision, tag="run.closed"):
+class RunClosed(Decision, frozen=True, tag="run.closed"):
     """The final account of a run: who paid what, what was given back, and what happens to its workload."""
 
     workload: str
@@ -156,7 +156,7 @@ class RunClosed(Decision, tag="run.closed"):
     detail: str = ""
 
 
-class WorkloadClosed(Decision, tag="workload.closed"):
+class WorkloadClosed(Decision, frozen=True, tag="workload.closed"):
     """The workload is over and leaves the core's tables. Also for one that never ran (cancelled while pending)."""
 
     workload: str
@@ -165,7 +165,7 @@ class WorkloadClosed(Decision, tag="workload.closed"):
     event_seq: int = 0
 
 
-class NodeSuspended(Decision, tag="node.suspended"):
+class NodeSuspended(Decision, frozen=True, tag="node.suspended"):
     """The node takes no work until it is healthy again (heartbeats) or uncordoned (start failures, stop timeout)."""
 
     node: str
@@ -173,7 +173,7 @@ class NodeSuspended(Decision, tag="node.suspended"):
     numbers: dict[str, int] = {}
 
 
-class FundingChanged(Decision, tag="funding.changed"):
+class FundingChanged(Decision, frozen=True, tag="funding.changed"):
     """From ``time_ms`` of the batch on, ``payer`` pays for this run."""
 
     workload: str
@@ -185,7 +185,7 @@ class FundingChanged(Decision, tag="funding.changed"):
     before_milli: int = 0  # funded in order before this run
 
 
-class PendingExplained(Decision, tag="pending.explained"):
+class PendingExplained(Decision, frozen=True, tag="pending.explained"):
     """Why the workload waits; only written when the reason or its numbers' meaning changes."""
 
     workload: str
@@ -193,7 +193,7 @@ class PendingExplained(Decision, tag="pending.explained"):
     numbers: dict[str, int] = {}
 
 
-class RunResized(Decision, tag="run.resized"):
+class RunResized(Decision, frozen=True, tag="run.resized"):
     """A realtime run gets other GPUs (issued by cores that plan the horizon)."""
 
     workload: str
@@ -201,7 +201,7 @@ class RunResized(Decision, tag="run.resized"):
     pieces: tuple[Piece, ...]
 
 
-class PlanPublished(Decision, tag="plan.published"):
+class PlanPublished(Decision, frozen=True, tag="plan.published"):
     """The rolling plan (issued by cores that plan the horizon)."""
 
     plan: str

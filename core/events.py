@@ -60,7 +60,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of all payloads. Unknown fields are ignored (additive evolution), missing ones need a default."""
 
 
-class LogOpened(Event):
+class LogOpened(Event, frozen=True):
     """The first record of a log: who it is, where its time comes from, who may operate it."""
 
     log_id: Name
@@ -70,14 +70,14 @@ class LogOpened(Event):
     operators: tuple[Principal, ...] = ()
 
 
-class PoolDefined(Event):
+class PoolDefined(Event, frozen=True):
     """A pool exists. Its rules are defaults until ``policy.activated``."""
 
     pool: Name
     gpu_class: Annotated[str, Meta(max_length=64)] = ""
 
 
-class NodeJoined(Event):
+class NodeJoined(Event, frozen=True):
     """A node offers its GPUs to a pool. The publishing principal is the node's agent from then on."""
 
     node: Name
@@ -90,7 +90,7 @@ class NodeJoined(Event):
     agent: Principal | None = None  # set by an operator who joins nodes on behalf of agents
 
 
-class NodeHeartbeat(Event):
+class NodeHeartbeat(Event, frozen=True):
     """One node's GPUs in one message. ``beat`` counts up; an old or repeated beat is dropped and counted."""
 
     node: Name
@@ -102,28 +102,28 @@ class NodeHeartbeat(Event):
     runs: tuple[str, ...] | None = None  # "workload#run" alive here; None = not reported this time
 
 
-class NodeCordoned(Event):
+class NodeCordoned(Event, frozen=True):
     """No new run may start on the node."""
 
     node: Name
     reason: Text = ""
 
 
-class NodeUncordoned(Event):
+class NodeUncordoned(Event, frozen=True):
     """The node may be used again; clears a suspension too."""
 
     node: Name
     reason: Text = ""
 
 
-class NodeLeft(Event):
+class NodeLeft(Event, frozen=True):
     """The node is gone; its runs are lost."""
 
     node: Name
     reason: Text = ""
 
 
-class BudgetSet(Event):
+class BudgetSet(Event, frozen=True):
     """Create a budget or change its entitlement. The parent must exist; sibling shares may not exceed 1,000,000 ppm."""
 
     pool: Name
@@ -132,7 +132,7 @@ class BudgetSet(Event):
     reason: Text = ""
 
 
-class BudgetGranted(Event):
+class BudgetGranted(Event, frozen=True):
     """Put GPU time into a budget. From its first grant on a budget is metered: at zero its runs become unfunded."""
 
     pool: Name
@@ -141,7 +141,7 @@ class BudgetGranted(Event):
     reason: Text = ""
 
 
-class BudgetTransferred(Event):
+class BudgetTransferred(Event, frozen=True):
     """Move unspent granted GPU time between two metered budgets of a pool."""
 
     pool: Name
@@ -151,7 +151,7 @@ class BudgetTransferred(Event):
     reason: Text = ""
 
 
-class BudgetClosed(Event):
+class BudgetClosed(Event, frozen=True):
     """No new workloads; running ones become unfunded."""
 
     pool: Name
@@ -159,7 +159,7 @@ class BudgetClosed(Event):
     reason: Text = ""
 
 
-class MemberGranted(Event):
+class MemberGranted(Event, frozen=True):
     """``member`` may charge (submit) or administer the budget path and everything below it, in all pools."""
 
     budget: BudgetPath
@@ -168,7 +168,7 @@ class MemberGranted(Event):
     reason: Text = ""
 
 
-class MemberRevoked(Event):
+class MemberRevoked(Event, frozen=True):
     """Take the role back. Running work goes on."""
 
     budget: BudgetPath
@@ -177,7 +177,7 @@ class MemberRevoked(Event):
     reason: Text = ""
 
 
-class PolicyActivated(Event):
+class PolicyActivated(Event, frozen=True):
     """Replace the rules of a pool. Absent fields keep their value."""
 
     pool: Name
@@ -192,7 +192,7 @@ class PolicyActivated(Event):
     reason: Text = ""
 
 
-class WorkloadSubmitted(Event):
+class WorkloadSubmitted(Event, frozen=True):
     """What is asked for. ``gpus_milli`` is the total; ``nodes`` 0 lets the core take one node, or the fewest whole ones."""
 
     workload: Name
@@ -214,14 +214,14 @@ class WorkloadSubmitted(Event):
     cwd: Annotated[str, Meta(max_length=4_096)] = ""
 
 
-class WorkloadCancelled(Event):
+class WorkloadCancelled(Event, frozen=True):
     """Withdraw the workload; a run in progress is stopped with its grace."""
 
     workload: Name
     reason: Text = ""
 
 
-class WorkloadReprioritized(Event):
+class WorkloadReprioritized(Event, frozen=True):
     """Change the order inside its budget."""
 
     workload: Name
@@ -229,7 +229,7 @@ class WorkloadReprioritized(Event):
     reason: Text = ""
 
 
-class RunStarted(Event):
+class RunStarted(Event, frozen=True):
     """The node's agent has started the run's processes."""
 
     workload: Name
@@ -238,7 +238,7 @@ class RunStarted(Event):
     pid: Count = 0
 
 
-class RunCheckpointed(Event):
+class RunCheckpointed(Event, frozen=True):
     """The workload can resume from ``progress_ms`` of useful run time."""
 
     workload: Name
@@ -246,7 +246,7 @@ class RunCheckpointed(Event):
     progress_ms: Duration
 
 
-class RunProgressed(Event):
+class RunProgressed(Event, frozen=True):
     """Useful run time so far, not yet safe."""
 
     workload: Name
@@ -254,7 +254,7 @@ class RunProgressed(Event):
     progress_ms: Duration
 
 
-class RunFinished(Event):
+class RunFinished(Event, frozen=True):
     """The processes are gone and the GPUs are free. ``refused``: the agent could not start it."""
 
     workload: Name
@@ -265,7 +265,7 @@ class RunFinished(Event):
     detail: Text = ""
 
 
-class RunLost(Event):
+class RunLost(Event, frozen=True):
     """The agent no longer knows the run (it restarted without it, or the process vanished)."""
 
     workload: Name
@@ -274,14 +274,14 @@ class RunLost(Event):
     detail: Text = ""
 
 
-class DemandObserved(Event):
+class DemandObserved(Event, frozen=True):
     """Traffic of a realtime workload, in thousandths of a unit of traffic. Recorded; planning follows it from core 2 on."""
 
     workload: Name
     traffic_milli: Count
 
 
-class ForecastPublished(Event):
+class ForecastPublished(Event, frozen=True):
     """A forecaster's statement about a workload or a kind. Recorded; planning follows it from core 2 on."""
 
     model: Name
@@ -291,13 +291,13 @@ class ForecastPublished(Event):
     values: Annotated[tuple[Count, ...], Meta(max_length=4_096)] = ()
 
 
-class ClockTick(Event):
+class ClockTick(Event, frozen=True):
     """A scheduling cycle runs now. Written by the leader only, when something is due or dirty."""
 
     why: Literal["dirty", "due", "plan"] = "due"
 
 
-class CoreActivated(Event):
+class CoreActivated(Event, frozen=True):
     """Cycles after this record are decided by logic number ``core``."""
 
     core: Annotated[int, Meta(ge=1)]

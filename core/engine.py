@@ -1,0 +1,181 @@
+"""``Core``: the one scheduler. Production, standby, replay, verify, what-if, simulation and tests drive this same class.
+
+It strings fold and policy together and owns nothing else: records go in one by one; at an accepted ``clock.tick`` a cycle is
+pending and exactly one of ``decide`` (live), ``trust`` (replay) or ``verify`` (re-derive and compare) answers it.
+
+A pure function of the records and, when trusting, of the stored batches. It never reads a clock and never writes a log: the
+caller commits the bytes of ``decide`` before acting on them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apportion.core import ledger
+from apportion.core.decisions import AnyDecision, CycleBatch, decode_batch, encode_batch
+from apportion.core.envelope import Record, encode
+from apportion.core.errors import ApportionError, Divergence
+from apportion.core.fold.outcomes import apply
+from apportion.core.fold.records import fold_record
+from apportion.core.policy.cycle import run_cycle
+from apportion.core.policy.due import due_ms
+from apportion.core.state import snapshot
+from apportion.core.state.digest import digest
+from apportion.core.state.state import State
+from apportion.core.units import MS_PER_DAY, MS_PER_HOUR
+
+CLOSED_RETENTION_MS = 14 * MS_PER_DAY  # how long the id of a finished workload stays taken
+
+
+class Core:
+    """State plus the two things one may do to it: fold records, and decide the pending cycle."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.last_batch: CycleBatch | None = None
+
+    @classmethod
+    def new(cls) -> Core:
+        """Return a core that has read nothing."""
+        return cls(State())
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> Core:
+        """Return a core that continues from a snapshot; raises ``SnapshotInvalid``."""
+        return cls(snapshot.load(data))
+
+    def snapshot(self) -> bytes:
+        """Return the state as self-checking bytes; possible after any record."""
+        return snapshot.dump(self.state)
+
+    def digest(self) -> str:
+        """Return the hex digest of the state's physical bytes."""
+        return digest(self.state)
+
+    @property
+    def seq(self) -> int:
+        """Sequence of the last record folded, 0 at the beginning."""
+        return self.state.counters.seq
+
+    @property
+    def time_ms(self) -> int:
+        """Time of that record."""
+        return self.state.counters.time_ms
+
+    @property
+    def cycle(self) -> int:
+        """Number of cycles decided."""
+        return self.state.counters.cycle
+
+    @property
+    def dirty(self) -> bool:
+        """An input since the last cycle may change a decision."""
+        return bool(self.state.counters.dirty)
+
+    @property
+    def tick_pending(self) -> bool:
+        """A tick was folded and its cycle is not decided yet."""
+        return bool(self.state.counters.tick_pending)
+
+    def due_ms(self) -> int | None:
+        """Return the instant of the next deadline in the state, None when there is none."""
+        return due_ms(self.state)
+
+    def fold(self, record: Record) -> bool:
+        """Fold one record; True when a cycle must be decided now. Raises ``LogGap``, ``InvariantBroken``."""
+        if self.state.counters.tick_pending:
+            raise ApportionError(
+                f"seq {record.seq} was folded while the cycle of seq {self.seq} is undecided; "
+                "call decide, trust or verify first"
+            )
+        return fold_record(self.state, record)
+
+    def fold_many(self, records: list[Record], start: int = 0) -> int:
+        """Fold ``records[start:]`` up to and including the first accepted tick; returns the index after the last one folded."""
+        if self.state.counters.tick_pending and start < len(records):
+            self.fold(records[start])  # raises, with the reason
+        state = self.state
+        for index in range(start, len(records)):
+            if fold_record(state, records[index]):
+                return index + 1
+        return len(records)
+
+    def decide(self) -> bytes:
+        """Decide the pending cycle, fold its decisions, and return the exact bytes for DECISIONS."""
+        self._require_tick()
+        decisions: list[AnyDecision] = []
+
+        def emit(decision: AnyDecision) -> None:
+            decisions.append(decision)
+            apply(self.state, decision)
+
+        run_cycle(self.state, emit)
+        return encode_batch(self._finish(tuple(decisions)))
+
+    def trust(self, body: bytes) -> None:
+        """Fold a stored batch instead of deciding; raises ``Divergence`` when the state it promises is not reached."""
+        self._require_tick()
+        stored = decode_batch(body)
+        if stored.seq != self.seq:
+            raise Divergence(self.seq, "the tick answered", str(stored.seq), str(self.seq))
+        for decision in stored.decisions:
+            apply(self.state, decision)
+        reached = self._finish(stored.decisions)
+        if encode_batch(reached) != body:
+            self._differ(stored, reached)
+
+    def verify(self, body: bytes) -> None:
+        """Decide the pending cycle and compare with the stored bytes; raises ``Divergence`` at the first difference."""
+        derived = self.decide()
+        if derived != body and self.last_batch is not None:
+            self._differ(decode_batch(body), self.last_batch)
+
+    def _differ(self, stored: CycleBatch, derived: CycleBatch) -> None:
+        for name in ("core", "cycle", "seq", "time_ms", "chain"):
+            if getattr(stored, name) != getattr(derived, name):
+                raise Divergence(self.seq, name, str(getattr(stored, name)), str(getattr(derived, name)))
+        for index in range(max(len(stored.decisions), len(derived.decisions))):
+            left = stored.decisions[index] if index < len(stored.decisions) else None
+            right = derived.decisions[index] if index < len(derived.decisions) else None
+            if left != right:
+                raise Divergence(self.seq, f"decision {index}", encode(left).decode(), encode(right).decode())
+        if stored.books != derived.books:
+            raise Divergence(self.seq, "books", encode(stored.books).decode(), encode(derived.books).decode())
+        raise Divergence(self.seq, "digest of the state", stored.digest, derived.digest)
+
+    def _require_tick(self) -> None:
+        if not self.state.counters.tick_pending:
+            raise ApportionError(f"no cycle is pending at seq {self.seq}; fold records until fold() returns True")
+
+    def _finish(self, decisions: tuple[AnyDecision, ...]) -> CycleBatch:
+        """Close the cycle in the state, check the books, and make the batch."""
+        state, counters = self.state, self.state.counters
+        ledger.check_conservation(state)
+        counters.cycle += 1
+        counters.cycle_ms = counters.time_ms
+        counters.dirty = 0
+        counters.tick_pending = 0
+        _prune_closed(state)
+        self.last_batch = CycleBatch(
+            core=counters.core,
+            cycle=counters.cycle,
+            seq=counters.seq,
+            time_ms=counters.time_ms,
+            chain=state.chain.hex(),
+            digest=digest(state),
+            decisions=decisions,
+            books=ledger.books(state),
+        )
+        return self.last_batch
+
+
+def _prune_closed(state: State) -> None:
+    """Forget ids of workloads that ended long ago; looked at once an hour of log time."""
+    counters = state.counters
+    if counters.time_ms - counters.pruned_ms < MS_PER_HOUR:
+        return
+    counters.pruned_ms = counters.time_ms
+    limit = counters.time_ms - CLOSED_RETENTION_MS
+    old = np.flatnonzero((state.closed.column("closed_ms") < limit) & (state.closed.column("key_code") != 0))
+    for row in old:
+        state.closed.remove(int(row))

@@ -1,0 +1,164 @@
+"""Fold of the budget tree and of people's rights on it.
+
+A line is created by its first ``budget.set``; parents first. Shares of siblings may not exceed 1,000,000 ppm. Workloads charge
+leaves only, so a line with live workloads cannot get children; its lag moves to its first child, so that lags of leaves keep
+summing to zero.
+"""
+
+from __future__ import annotations
+
+from apportion.core import ledger
+from apportion.core.events import (
+    BudgetClosed,
+    BudgetGranted,
+    BudgetSet,
+    BudgetTransferred,
+    MemberGranted,
+    MemberRevoked,
+)
+from apportion.core.fold.access import ROLES, No, is_operator, may_administer, not_permitted
+from apportion.core.reasons import Refusal
+from apportion.core.state.state import State
+from apportion.core.units import MAX_GRANT_GPU_US, PPM
+
+
+def _line(state: State, pool: str, path: str) -> int | No:
+    if pool not in state.pool.row_of:
+        return No(Refusal.UNKNOWN_POOL, "pool", entity=pool)
+    row = state.budget.row_of.get(state.budget_key(pool, path))
+    if row is None:
+        return No(Refusal.UNKNOWN_BUDGET, "budget", entity=path)
+    return row
+
+
+def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No | None:
+    """Create a line, or change its entitlement."""
+    above = event.budget.rpartition("/")[0]
+    if not (is_operator(state, principal) or (above and may_administer(state, principal, above))):
+        return not_permitted(principal, f"set the share of {event.budget}: that is for an administrator of what is above it")
+    parent = _line(state, event.pool, above)
+    if isinstance(parent, No):
+        return parent
+    budget = state.budget
+    row = budget.row_of.get(state.budget_key(event.pool, event.budget))
+    siblings = (budget.column("parent") == parent) & (budget.column("closed") == 0)
+    total = int(budget.column("share_ppm")[siblings].sum()) + event.share_ppm
+    if row is not None:
+        total -= int(budget.share_ppm[row]) if not budget.closed[row] else 0
+    if total > PPM:
+        return No(Refusal.OVERCOMMITTED, "share_ppm", numbers={"sum_ppm": total, "limit_ppm": PPM}, entity=event.budget)
+    if row is None and budget.workloads[parent]:
+        return No(Refusal.BUDGET_IN_USE, "budget", f"{above} has live workloads of its own", entity=above)
+    ledger.accrue(state, state.counters.time_ms)
+    if row is None:
+        row = budget.add(state.budget_key(event.pool, event.budget))
+        budget.pool[row] = state.pool.row_of[event.pool]
+        budget.parent[row] = parent
+        if not budget.children[parent]:
+            budget.lag_us[row] = budget.lag_us[parent]
+            budget.lag_us[parent] = 0
+        budget.children[parent] += 1
+    budget.share_ppm[row] = event.share_ppm
+    budget.closed[row] = 0
+    state.counters.fair_stale = 1
+    state.counters.dirty = 1
+    return None
+
+
+def budget_granted(state: State, event: BudgetGranted, principal: str, _seq: int) -> No | None:
+    """Put GPU time into a line; meters it from now on."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, f"grant GPU time to {event.budget}: that is for operators")
+    row = _line(state, event.pool, event.budget)
+    if isinstance(row, No):
+        return row
+    budget = state.budget
+    if int(budget.granted_us[row]) + event.gpu_us > MAX_GRANT_GPU_US:
+        return No(Refusal.INVALID_DATA, "gpu_us", "the sum of grants would exceed the limit", {"limit_gpu_us": MAX_GRANT_GPU_US})
+    if budget.closed[row]:
+        return No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
+    ledger.accrue(state, state.counters.time_ms)
+    if not budget.metered[row]:
+        # time charged before the first grant was not counted against anything: the balance starts at the grant
+        budget.granted_us[row] = budget.charged_us[row]
+        budget.metered[row] = 1
+    budget.granted_us[row] += event.gpu_us
+    state.counters.dirty = 1
+    return None
+
+
+def budget_transferred(state: State, event: BudgetTransferred, principal: str, _seq: int) -> No | None:
+    """Move unspent time between two metered lines of a pool."""
+    source = _line(state, event.pool, event.from_budget)
+    target = _line(state, event.pool, event.to_budget)
+    for row in (source, target):
+        if isinstance(row, No):
+            return row
+    if isinstance(source, No) or isinstance(target, No):  # told to the type checker
+        return None
+    if not may_administer(state, principal, event.from_budget):
+        return not_permitted(principal, f"transfer out of {event.from_budget}")
+    budget = state.budget
+    if source == target or not budget.metered[source] or not budget.metered[target]:
+        return No(Refusal.INVALID_DATA, "to_budget", "both budgets must differ and have been granted GPU time")
+    ledger.accrue(state, state.counters.time_ms)
+    promised = int(ledger.reserved_us(state, state.counters.time_ms)[source])
+    left = int(budget.granted_us[source]) - int(budget.charged_us[source]) - promised
+    if event.gpu_us > left:
+        return No(Refusal.BALANCE_TOO_LOW, "gpu_us", numbers={"left_gpu_us": left}, entity=event.from_budget)
+    budget.granted_us[source] -= event.gpu_us
+    budget.granted_us[target] += event.gpu_us
+    state.counters.dirty = 1
+    return None
+
+
+def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) -> No | None:
+    """Close a line without open children: nothing new is admitted, what runs becomes unfunded."""
+    above = event.budget.rpartition("/")[0]
+    if not (is_operator(state, principal) or (above and may_administer(state, principal, above))):
+        return not_permitted(principal, f"close {event.budget}")
+    row = _line(state, event.pool, event.budget)
+    if isinstance(row, No):
+        return row
+    budget = state.budget
+    if budget.closed[row]:
+        return No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
+    open_children = (budget.column("parent") == row) & (budget.column("closed") == 0)
+    if open_children.any():
+        return No(Refusal.BUDGET_IN_USE, "budget", "close the budgets below it first", entity=event.budget)
+    ledger.accrue(state, state.counters.time_ms)
+    budget.closed[row] = 1
+    state.counters.fair_stale = 1
+    state.counters.dirty = 1
+    return None
+
+
+def _known_path(state: State, path: str) -> bool:
+    return any(state.budget_key(pool, path) in state.budget.row_of for pool in state.pool.keys)
+
+
+def member_granted(state: State, event: MemberGranted, principal: str, _seq: int) -> No | None:
+    """Give a role on a path."""
+    if not may_administer(state, principal, event.budget):
+        return not_permitted(principal, f"grant roles on {event.budget}")
+    if not _known_path(state, event.budget):
+        return No(Refusal.UNKNOWN_BUDGET, "budget", entity=event.budget)
+    key = f"{event.budget} {event.member}"
+    state.members[key] = state.members.get(key, 0) | ROLES[event.role]
+    return None
+
+
+def member_revoked(state: State, event: MemberRevoked, principal: str, _seq: int) -> No | None:
+    """Take a role back."""
+    if not may_administer(state, principal, event.budget):
+        return not_permitted(principal, f"revoke roles on {event.budget}")
+    key = f"{event.budget} {event.member}"
+    roles = state.members.get(key, 0)
+    if not roles & ROLES[event.role]:
+        return No(Refusal.STALE, "member", f"{event.member} does not hold that role", entity=event.budget)
+    left = roles & ~ROLES[event.role]
+    if left:
+        state.members[key] = left
+    else:
+        del state.members[key]
+    return None

@@ -1,0 +1,183 @@
+"""Fold of nodes and their heartbeats.
+
+Liveness is by log time: a node is alive while its last accepted beat is younger than the pool's timeout, judged by cycles
+only. An unchanged beat is no scheduling work. A beat that is not above the last one is dropped and counted.
+"""
+
+from __future__ import annotations
+
+from apportion.core import ledger
+from apportion.core.events import NodeCordoned, NodeHeartbeat, NodeJoined, NodeLeft, NodeUncordoned
+from apportion.core.fold.access import No, is_operator, not_permitted, principal_row, speaks_for_node
+from apportion.core.fold.release import release_run
+from apportion.core.reasons import Outcome, Refusal
+from apportion.core.state import schema
+from apportion.core.state.holdings import runs_on_node
+from apportion.core.state.state import State
+
+MISSED_BEATS_LOST = 3  # heartbeats in a row that do not list a run its agent had started
+
+
+def node_out(state: State, node: int) -> bool:
+    """Tell whether no run may start on the node."""
+    table = state.node
+    return bool(table.cordoned[node] or table.suspended[node] or not table.gpus[node])
+
+
+def refresh_gpus(state: State, node: int) -> None:
+    """Put the node's GPUs in or out of service after a change of the node or of a GPU."""
+    ledger.accrue(state, state.counters.time_ms)
+    out = node_out(state, node)
+    pool, first = int(state.node.pool[node]), int(state.node.first_gpu[node])
+    for gpu in range(first, first + int(state.node.gpus[node])):
+        ledger.set_out(state, pool, gpu, out or bool(state.gpu.broken[gpu]))
+    state.counters.dirty = 1
+
+
+def _find(state: State, name: str) -> int | No:
+    row = state.node.row_of.get(name)
+    if row is None or not state.node.gpus[row]:
+        return No(Refusal.UNKNOWN_NODE, "node", entity=name)
+    return row
+
+
+def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No | None:
+    """A node offers its GPUs; joining again with the same size is a sign of life."""
+    agent = event.agent or principal
+    row = state.node.row_of.get(event.node)
+    if row is None:
+        if event.agent is not None and event.agent != principal and not is_operator(state, principal):
+            return not_permitted(principal, f"join {event.node} on behalf of {event.agent}")
+    elif not speaks_for_node(state, principal, row):
+        return not_permitted(principal, f"join {event.node}: it belongs to another agent")
+    pool = state.pool.row_of.get(event.pool)
+    if pool is None:
+        return No(Refusal.UNKNOWN_POOL, "pool", entity=event.pool)
+    if row is not None and int(state.node.gpus[row]):
+        if int(state.node.gpus[row]) == event.gpus and int(state.node.pool[row]) == pool:
+            state.node.last_seen_ms[row] = state.counters.time_ms
+            _revive(state, row)
+            return None
+        if runs_on_node(state, row):
+            return No(Refusal.NODE_OCCUPIED, "gpus", "drain it before changing its size or pool", entity=event.node)
+        _leave(state, row, seq)
+    ledger.accrue(state, state.counters.time_ms)
+    if row is None:
+        row = state.node.add(event.node)
+    if int(state.node.slots[row]) < event.gpus:
+        state.node.first_gpu[row] = state.gpu.used
+        state.node.slots[row] = event.gpus
+        for position in range(event.gpus):
+            gpu = state.gpu.add()
+            state.gpu.node[gpu] = row
+            state.gpu.position[gpu] = position
+    state.node.pool[row] = pool
+    state.node.agent[row] = principal_row(state, agent)
+    state.node.gpus[row] = event.gpus
+    state.node.last_seen_ms[row] = state.counters.time_ms
+    state.node.suspended[row] = schema.SUSPEND_NONE
+    state.node.start_failures[row] = 0
+    first = int(state.node.first_gpu[row])
+    for gpu in range(first, first + event.gpus):
+        state.gpu.broken[gpu] = 0
+        state.gpu.out[gpu] = int(state.node.cordoned[row])
+        ledger.add_gpu(state, pool, gpu)
+    state.counters.dirty = 1
+    return None
+
+
+def _revive(state: State, node: int) -> None:
+    if int(state.node.suspended[node]) == schema.SUSPEND_HEARTBEAT:
+        state.node.suspended[node] = schema.SUSPEND_NONE
+        refresh_gpus(state, node)
+
+
+def node_heartbeat(state: State, event: NodeHeartbeat, principal: str, seq: int) -> No | None:
+    """A sign of life, GPU health, and now and then the list of what runs there."""
+    found = state.node.row_of.get(event.node)
+    if found is None or not state.node.gpus[found]:
+        return No(Refusal.UNKNOWN_NODE, "node", entity=event.node)
+    if not speaks_for_node(state, principal, found):
+        return not_permitted(principal, f"report for node {event.node}")
+    if event.beat <= int(state.node.beat[found]):
+        state.counters.stale_heartbeats += 1
+        return None
+    state.counters.heartbeats += 1
+    state.node.beat[found] = event.beat
+    state.node.last_seen_ms[found] = state.counters.time_ms
+    _revive(state, found)
+    first, size = int(state.node.first_gpu[found]), int(state.node.gpus[found])
+    broken = state.gpu.broken[first : first + size]
+    if event.gpus_down or broken.any():
+        wanted = [1 if position in event.gpus_down else 0 for position in range(size)]
+        if wanted != broken.tolist():
+            ledger.accrue(state, state.counters.time_ms)
+            broken[:] = wanted
+            refresh_gpus(state, found)
+    if event.runs is not None:
+        _compare_runs(state, found, event.runs, seq)
+    return None
+
+
+def _compare_runs(state: State, node: int, listed: tuple[str, ...], seq: int) -> None:
+    """Count runs that their lead node no longer lists; after three beats they are lost."""
+    run = state.run
+    for row in run.live_rows():
+        if int(run.lead[row]) != node or int(run.state[row]) not in (schema.STARTED, schema.STOPPING):
+            continue
+        if run.keys[row] in listed:
+            run.missed[row] = 0
+            continue
+        run.missed[row] += 1
+        if int(run.missed[row]) >= MISSED_BEATS_LOST:
+            release_run(state, row, Outcome.LOST, seq=seq)
+
+
+def node_cordoned(state: State, event: NodeCordoned, principal: str, _seq: int) -> No | None:
+    """Take no new work; what runs goes on."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, f"cordon {event.node}")
+    row = _find(state, event.node)
+    if isinstance(row, No):
+        return row
+    state.node.cordoned[row] = 1
+    refresh_gpus(state, row)
+    return None
+
+
+def node_uncordoned(state: State, event: NodeUncordoned, principal: str, _seq: int) -> No | None:
+    """Take work again; also ends a suspension and forgets start failures."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, f"uncordon {event.node}")
+    row = _find(state, event.node)
+    if isinstance(row, No):
+        return row
+    state.node.cordoned[row] = 0
+    state.node.suspended[row] = schema.SUSPEND_NONE
+    state.node.start_failures[row] = 0
+    state.node.last_seen_ms[row] = state.counters.time_ms
+    refresh_gpus(state, row)
+    return None
+
+
+def node_left(state: State, event: NodeLeft, principal: str, seq: int) -> No | None:
+    """The node is gone, and its runs with it."""
+    row = _find(state, event.node)
+    if isinstance(row, No):
+        return row
+    if not speaks_for_node(state, principal, row):
+        return not_permitted(principal, f"take {event.node} away")
+    _leave(state, row, seq)
+    return None
+
+
+def _leave(state: State, node: int, seq: int) -> None:
+    for run in runs_on_node(state, node):
+        release_run(state, run, Outcome.NODE_LOST, seq=seq)
+    ledger.accrue(state, state.counters.time_ms)
+    pool, first = int(state.node.pool[node]), int(state.node.first_gpu[node])
+    for gpu in range(first, first + int(state.node.gpus[node])):
+        ledger.remove_gpu(state, pool, gpu)
+        state.gpu.out[gpu] = 1
+    state.node.gpus[node] = 0
+    state.counters.dirty = 1

@@ -1,0 +1,219 @@
+"""Fold of decisions: what a cycle decided, applied the same way whether it was derived just now or read from the log.
+
+Each function takes everything it needs from the decision and the state; a decision that does not fit the state is a broken
+invariant (a bug, or a log that is not ours) and stops the core with the sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from apportion.core import ledger
+from apportion.core.decisions import (
+    AnyDecision,
+    FundingChanged,
+    GpusReserved,
+    NodeSuspended,
+    PendingExplained,
+    Rejected,
+    RunCancelled,
+    RunClosed,
+    RunPlaced,
+    RunPreempted,
+    WorkloadAdmitted,
+    WorkloadClosed,
+    WorkloadRejected,
+)
+from apportion.core.errors import check
+from apportion.core.fold.nodes import refresh_gpus
+from apportion.core.fold.release import drop_hold, release_run
+from apportion.core.fold.workloads import dequeue, enqueue
+from apportion.core.reasons import NodeReason, Outcome
+from apportion.core.state import schema
+from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
+from apportion.core.state.holdings import gpu_rows, runs_on_node
+from apportion.core.state.state import State
+
+
+def apply(state: State, decision: AnyDecision) -> None:
+    """Fold one decision."""
+    _FOLDS[type(decision)](state, decision)
+
+
+def _workload(state: State, name: str) -> int:
+    row = state.workload.row_of.get(name)
+    check(row is not None, state.counters.seq, f"a decision names workload {name}, which is not live")
+    return row if row is not None else -1
+
+
+def _run(state: State, workload: str, run_no: int) -> int:
+    row = state.run.row_of.get(state.run_ref(workload, run_no))
+    check(row is not None, state.counters.seq, f"a decision names run {workload}#{run_no}, which is not live")
+    return row if row is not None else -1
+
+
+def _said(state: State, decision: Rejected | WorkloadRejected) -> None:
+    same = bool(state.refused) and state.refused[0] == decision
+    check(same, state.counters.seq, f"refusal of seq {decision.event_seq} is not what the fold refused")
+    state.refused.pop(0)
+
+
+def _admitted(state: State, decision: WorkloadAdmitted) -> None:
+    row = _workload(state, decision.workload)
+    check(int(state.workload.state[row]) == schema.NEW, state.counters.seq, f"{decision.workload} is admitted twice")
+    enqueue(state, row)
+
+
+def _explained(state: State, decision: PendingExplained) -> None:
+    state.workload.reason[_workload(state, decision.workload)] = PENDING_CODE[decision.reason]
+
+
+def _placed(state: State, decision: RunPlaced) -> None:
+    workload = _workload(state, decision.workload)
+    table, now_ms = state.workload, state.counters.time_ms
+    waiting = int(table.state[workload]) in (schema.PENDING, schema.HELD)
+    check(waiting, state.counters.seq, f"{decision.workload} is placed but does not wait")
+    dequeue(state, workload)
+    if int(table.state[workload]) == schema.HELD:
+        drop_hold(state, workload)
+    ledger.accrue(state, now_ms)
+    run = state.run.add(state.run_ref(decision.workload, decision.run))
+    pool = int(table.pool[workload])
+    lead = state.node.row_of[decision.pieces[0].node]
+    values = {
+        "workload": workload,
+        "budget": int(table.budget[workload]),
+        "pool": pool,
+        "lead": lead,
+        "run_no": decision.run,
+        "state": schema.PLACED,
+        "gpus_milli": decision.gpus_milli,
+        "idle_cycles": int(int(table.min_runtime_ms[workload]) == 0),
+        "placed_ms": now_ms,
+        "protected_until_ms": decision.protected_until_ms,
+        "reserved": int(decision.reserved_gpu_us > 0),
+        "checkpoint_ms": now_ms,
+    }
+    for name, value in values.items():
+        getattr(state.run, name)[run] = value
+    last = -1
+    state.run.first_alloc[run] = -1
+    for piece in decision.pieces:
+        first = int(state.node.first_gpu[state.node.row_of[piece.node]])
+        for position in piece.gpus:
+            alloc = state.alloc.add()
+            state.alloc.run[alloc] = run
+            state.alloc.gpu[alloc] = first + position
+            state.alloc.milli[alloc] = piece.milli_each
+            state.alloc.next[alloc] = -1
+            if last < 0:
+                state.run.first_alloc[run] = alloc
+            else:
+                state.alloc.next[last] = alloc
+            last = alloc
+            ledger.use_gpu(state, pool, first + position, piece.milli_each)
+    ledger.begin_run(state, run, PAYER_CODE[decision.payer], now_ms)
+    table.state[workload] = schema.RUNNING
+    table.run[workload] = run
+    table.run_no[workload] = decision.run
+    table.reason[workload] = 0
+
+
+def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:
+    state.run.state[run] = schema.STOPPING
+    state.run.stop_cause[run] = cause
+    state.run.stop_by_ms[run] = stop_by_ms
+    state.run.stop_seq[run] = seq
+
+
+def _preempted(state: State, decision: RunPreempted) -> None:
+    run = _run(state, decision.workload, decision.run)
+    _stop(state, run, schema.STOP_PREEMPT, decision.grace_until_ms, state.counters.seq)
+    taker = _workload(state, decision.certificate.beneficiary)
+    state.budget.took_ms[int(state.workload.budget[taker])] = state.counters.time_ms
+
+
+def _cancelled(state: State, decision: RunCancelled) -> None:
+    run = _run(state, decision.workload, decision.run)
+    _stop(state, run, schema.STOP_CANCEL, decision.grace_until_ms, decision.event_seq)
+
+
+def _reserved(state: State, decision: GpusReserved) -> None:
+    workload = _workload(state, decision.workload)
+    drop_hold(state, workload)
+    for gpu in gpu_rows(state, decision.pieces):
+        check(int(state.gpu.held_by[gpu]) == 0, state.counters.seq, f"GPU row {gpu} is held twice")
+        state.gpu.held_by[gpu] = workload + 1
+    state.workload.state[workload] = schema.HELD if decision.pieces else schema.PENDING
+
+
+def _closed_run(state: State, decision: RunClosed) -> None:
+    run = _run(state, decision.workload, decision.run)
+    outcome = Outcome(decision.outcome)
+    if int(state.run.state[run]) != schema.ENDED:
+        release_run(state, run, outcome)
+    exact = (int(state.run.charged_us[run]), int(state.run.unfunded_us[run]))
+    said = (decision.charged_gpu_us, decision.unfunded_gpu_us)
+    check(exact == said, state.counters.seq, f"{decision.workload}#{decision.run}: charged {exact}, the account says {said}")
+    ledger.accrue(state, state.counters.time_ms)
+    budget, pool = int(state.run.budget[run]), int(state.run.pool[run])
+    ledger.refund(state, budget, pool, decision.refunded_gpu_us, decision.unfunded_refunded_gpu_us)
+    workload = int(state.run.workload[run])
+    if outcome is Outcome.START_FAILED:
+        state.node.start_failures[int(state.run.lead[run])] += 1
+    state.run.remove(run)
+    table = state.workload
+    table.run[workload] = -1
+    table.outcome[workload] = OUTCOME_CODE[outcome]
+    table.not_before_ms[workload] = decision.not_before_ms
+    if outcome is Outcome.FAILED:
+        table.failures[workload] += 1
+    if outcome is Outcome.START_FAILED:
+        table.start_failures[workload] += 1
+    if decision.requeued:
+        enqueue(state, workload)
+    else:
+        table.state[workload] = schema.OVER
+
+
+def _closed_workload(state: State, decision: WorkloadClosed) -> None:
+    row = _workload(state, decision.workload)
+    if int(state.workload.state[row]) in (schema.PENDING, schema.HELD):
+        dequeue(state, row)
+        drop_hold(state, row)
+    state.budget.workloads[int(state.workload.budget[row])] -= 1
+    state.workload.remove(row)
+    closed = state.closed.add(decision.workload)
+    state.closed.closed_ms[closed] = state.counters.time_ms
+
+
+def _suspended(state: State, decision: NodeSuspended) -> None:
+    node = state.node.row_of[decision.node]
+    state.node.suspended[node] = SUSPEND_CODE[decision.reason]
+    if decision.reason == NodeReason.HEARTBEAT_TIMEOUT.value:
+        for run in runs_on_node(state, node):
+            release_run(state, run, Outcome.NODE_LOST)
+    refresh_gpus(state, node)
+
+
+def _funding(state: State, decision: FundingChanged) -> None:
+    ledger.accrue(state, state.counters.time_ms)
+    run = _run(state, decision.workload, decision.run)
+    ledger.change_payer(state, run, PAYER_CODE[decision.payer], state.counters.time_ms)
+
+
+_FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
+    Rejected: _said,
+    WorkloadRejected: _said,
+    WorkloadAdmitted: _admitted,
+    PendingExplained: _explained,
+    RunPlaced: _placed,
+    RunPreempted: _preempted,
+    RunCancelled: _cancelled,
+    GpusReserved: _reserved,
+    RunClosed: _closed_run,
+    WorkloadClosed: _closed_workload,
+    NodeSuspended: _suspended,
+    FundingChanged: _funding,
+}

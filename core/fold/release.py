@@ -1,0 +1,41 @@
+"""The end of a run in the state: its GPUs are free and its charge stops at the instant of the record being folded.
+
+The run's row stays, as ENDED, until the cycle has written ``run.closed`` from it. Called for reports of agents, for lost
+nodes and by ``run.closed`` itself when the cycle ends a run (timeouts).
+"""
+
+from __future__ import annotations
+
+from apportion.core import ledger
+from apportion.core.reasons import Outcome
+from apportion.core.state import schema
+from apportion.core.state.codes import OUTCOME_CODE
+from apportion.core.state.state import State
+
+
+def release_run(state: State, run: int, outcome: Outcome, *, seq: int = 0, exit_code: int = 0) -> None:
+    """End the run now: accounts settled, GPUs given back, row kept as ENDED."""
+    now_ms = state.counters.time_ms
+    ledger.accrue(state, now_ms)
+    ledger.end_run(state, run, now_ms)
+    pool = int(state.run.pool[run])
+    alloc = int(state.run.first_alloc[run])
+    while alloc >= 0:
+        ledger.use_gpu(state, pool, int(state.alloc.gpu[alloc]), -int(state.alloc.milli[alloc]))
+        following = int(state.alloc.next[alloc])
+        state.alloc.remove(alloc)
+        alloc = following
+    table = state.run
+    table.first_alloc[run] = -1
+    table.state[run] = schema.ENDED
+    table.ended_ms[run] = now_ms
+    table.end_seq[run] = seq
+    table.outcome[run] = OUTCOME_CODE[outcome]
+    table.exit_code[run] = exit_code
+    state.counters.dirty = 1
+
+
+def drop_hold(state: State, workload: int) -> None:
+    """Free the GPUs that are held for a workload."""
+    held = state.gpu.column("held_by")
+    held[held == workload + 1] = 0

@@ -1,0 +1,111 @@
+"""Fold of what agents report about runs.
+
+Every report names workload, run and, for starts and ends, the node; anything about a run that is not in progress is STALE:
+refused, counted, without effect. The lead node's agent (first piece of the placement) speaks for the run; another node of a
+gang can only make it fail.
+"""
+
+from __future__ import annotations
+
+from apportion.core import ledger
+from apportion.core.events import RunCheckpointed, RunFinished, RunLost, RunProgressed, RunStarted
+from apportion.core.fold.access import No, not_permitted, speaks_for_node
+from apportion.core.fold.release import release_run
+from apportion.core.reasons import Outcome, Refusal
+from apportion.core.state import schema
+from apportion.core.state.holdings import gpus_of_run
+from apportion.core.state.state import State
+
+RunReport = RunStarted | RunCheckpointed | RunProgressed | RunFinished | RunLost
+
+
+def _find(state: State, event: RunReport, principal: str) -> int | No:
+    reference = state.run_ref(event.workload, event.run)
+    row = state.run.row_of.get(reference)
+    if row is None or int(state.run.state[row]) == schema.ENDED:
+        return No(Refusal.STALE, "run", "that run is not in progress", entity=reference)
+    if not speaks_for_node(state, principal, int(state.run.lead[row])):
+        nodes: dict[int, None] = {}  # for its order
+        for gpu in gpus_of_run(state, row):
+            nodes[int(state.gpu.node[gpu])] = None
+        if not any(speaks_for_node(state, principal, node) for node in nodes):
+            return not_permitted(principal, f"report for {reference}")
+    return row
+
+
+def _from_lead(state: State, run: int, node: str) -> bool:
+    return state.node.row_of.get(node) == int(state.run.lead[run])
+
+
+def run_started(state: State, event: RunStarted, principal: str, _seq: int) -> No | None:
+    """The processes run; the node has shown that it can start work."""
+    row = _find(state, event, principal)
+    if isinstance(row, No):
+        return row
+    if not _from_lead(state, row, event.node):
+        return None  # a follower of a gang; the lead's word counts
+    if int(state.run.state[row]) != schema.PLACED:
+        return No(Refusal.STALE, "run", "it has started already", entity=state.run.keys[row])
+    state.run.state[row] = schema.STARTED
+    state.run.started_ms[row] = state.counters.time_ms
+    state.workload.start_failures[int(state.run.workload[row])] = 0
+    for gpu in gpus_of_run(state, row):
+        state.node.start_failures[int(state.gpu.node[gpu])] = 0
+    return None
+
+
+def run_checkpointed(state: State, event: RunCheckpointed, principal: str, _seq: int) -> No | None:
+    """Work up to ``progress_ms`` is safe; what is lost later is counted from here."""
+    row = _find(state, event, principal)
+    if isinstance(row, No):
+        return row
+    workload = int(state.run.workload[row])
+    if event.progress_ms < int(state.workload.progress_ms[workload]):
+        return No(Refusal.STALE, "progress_ms", "below the progress already safe", entity=state.run.keys[row])
+    ledger.accrue(state, state.counters.time_ms)
+    ledger.settle_run(state, row, state.counters.time_ms)
+    state.workload.progress_ms[workload] = event.progress_ms
+    state.run.checkpoint_ms[row] = state.counters.time_ms
+    state.run.safe_charged_us[row] = state.run.charged_us[row]
+    state.run.safe_unfunded_us[row] = state.run.unfunded_us[row]
+    return None
+
+
+def run_progressed(state: State, event: RunProgressed, principal: str, _seq: int) -> No | None:
+    """Progress for people to see; nothing in the core depends on work that is not safe."""
+    row = _find(state, event, principal)
+    return row if isinstance(row, No) else None
+
+
+def run_finished(state: State, event: RunFinished, principal: str, seq: int) -> No | None:
+    """The GPUs are free. What it means depends on whether somebody had asked it to stop."""
+    row = _find(state, event, principal)
+    if isinstance(row, No):
+        return row
+    if not _from_lead(state, row, event.node) and event.outcome in ("succeeded", "stopped"):
+        return None  # a follower of a gang has done its part
+    release_run(state, row, outcome_of(state, row, event.outcome), seq=seq, exit_code=event.exit_code)
+    return None
+
+
+def outcome_of(state: State, run: int, reported: str) -> Outcome:
+    """Return the outcome: success is success, also inside a grace; a stop is blamed on who asked for it."""
+    if reported == "succeeded":
+        return Outcome.SUCCEEDED
+    if reported == "refused":
+        return Outcome.START_FAILED
+    cause = int(state.run.stop_cause[run])
+    if cause == schema.STOP_PREEMPT:
+        return Outcome.PREEMPTED
+    if cause == schema.STOP_CANCEL:
+        return Outcome.CANCELLED
+    return Outcome.FAILED
+
+
+def run_lost(state: State, event: RunLost, principal: str, seq: int) -> No | None:
+    """The agent has no such run any more."""
+    row = _find(state, event, principal)
+    if isinstance(row, No):
+        return row
+    release_run(state, row, Outcome.LOST, seq=seq)
+    return None

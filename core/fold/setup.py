@@ -1,0 +1,112 @@
+"""Fold of what frames everything else: the opened log, pools, their policy, the core's logic number.
+
+Pools start with the defaults below; ``policy.activated`` replaces them by an event with author and reason.
+"""
+
+from __future__ import annotations
+
+from apportion.core import ledger
+from apportion.core.errors import ApportionError
+from apportion.core.events import CoreActivated, LogOpened, PolicyActivated, PoolDefined
+from apportion.core.fold.access import No, is_operator, not_permitted, principal_row
+from apportion.core.reasons import Refusal
+from apportion.core.state import schema
+from apportion.core.state.state import State
+from apportion.core.units import PPM
+
+CORE_NUMBER = 1  # the logic this code implements; raised with every change that changes a decision
+
+QUANTUM_MS = 3_600_000
+HORIZON_MS = 3_600_000
+PROTECTED_CAP_MS = 24 * 3_600_000
+HEARTBEAT_TIMEOUT_MS = 180_000
+START_TIMEOUT_MS = 300_000
+REVIEW_MS = 60_000
+
+REFUND_RULES = {
+    "unconfirmed": schema.REFUND_UNCONFIRMED,
+    "since_checkpoint": schema.REFUND_SINCE_CHECKPOINT,
+    "whole_run": schema.REFUND_WHOLE_RUN,
+}
+
+
+def log_opened(state: State, event: LogOpened, principal: str, seq: int) -> No | None:
+    """Open the log: identity, source of time, operators. ``core`` and the opener are operators too."""
+    if state.counters.opened:
+        return No(Refusal.LOG_ALREADY_OPENED, entity=event.log_id)
+    check_core_number(event.core, seq)
+    state.log_id = event.log_id
+    state.counters.opened = 1
+    state.counters.stated = int(event.time_source == "stated")
+    state.counters.core = event.core
+    for name in (principal, "core", *event.operators):
+        state.principal.operator[principal_row(state, name)] = 1
+    return None
+
+
+def core_activated(state: State, event: CoreActivated, principal: str, seq: int) -> No | None:
+    """From here on cycles follow another logic number; a core that does not have it must stop."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, "activate a core")
+    check_core_number(event.core, seq)
+    state.counters.core = event.core
+    return None
+
+
+def check_core_number(number: int, seq: int) -> None:
+    """Stop unless this code implements the logic number the log asks for."""
+    if number != CORE_NUMBER:
+        raise ApportionError(
+            f"the log asks for core {number} from seq {seq} on, this program is core {CORE_NUMBER}; "
+            f"install the version of apportion that implements core {number}"
+        )
+
+
+def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) -> No | None:
+    """Create a pool and the root of its budget tree."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, "define a pool")
+    if event.pool in state.pool.row_of:
+        return No(Refusal.DUPLICATE, "pool", entity=event.pool)
+    ledger.accrue(state, state.counters.time_ms)
+    row = state.pool.add(event.pool)
+    root = state.budget.add(state.budget_key(event.pool, ""))
+    pool, budget = state.pool, state.budget
+    pool.root[row] = root
+    pool.quantum_ms[row] = QUANTUM_MS
+    pool.horizon_ms[row] = HORIZON_MS
+    pool.protected_cap_ms[row] = PROTECTED_CAP_MS
+    pool.heartbeat_timeout_ms[row] = HEARTBEAT_TIMEOUT_MS
+    pool.start_timeout_ms[row] = START_TIMEOUT_MS
+    pool.review_ms[row] = REVIEW_MS
+    pool.refund_rule[row] = schema.REFUND_SINCE_CHECKPOINT
+    budget.pool[root] = row
+    budget.parent[root] = -1
+    budget.share_ppm[root] = PPM
+    return None
+
+
+def policy_activated(state: State, event: PolicyActivated, principal: str, _seq: int) -> No | None:
+    """Replace the rules of a pool."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, f"set the policy of pool {event.pool}")
+    row = state.pool.row_of.get(event.pool)
+    if row is None:
+        return No(Refusal.UNKNOWN_POOL, "pool", entity=event.pool)
+    pool = state.pool
+    timeout = event.heartbeat_timeout_ms or int(pool.heartbeat_timeout_ms[row])
+    review = event.review_ms or int(pool.review_ms[row])
+    if 2 * review > timeout:
+        # a cycle later than that would look like a silence of the whole log (see records.silence)
+        return No(
+            Refusal.INVALID_DATA, "review_ms", "review_ms must be at most half of heartbeat_timeout_ms",
+            {"review_ms": review, "heartbeat_timeout_ms": timeout}, event.pool,
+        )  # fmt: skip
+    for name in ("quantum_ms", "horizon_ms", "protected_cap_ms", "heartbeat_timeout_ms", "start_timeout_ms", "review_ms"):
+        value = getattr(event, name)
+        if value is not None:
+            getattr(pool, name)[row] = value
+    if event.node_loss_refund is not None:
+        pool.refund_rule[row] = REFUND_RULES[event.node_loss_refund]
+    state.counters.dirty = 1
+    return None

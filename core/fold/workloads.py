@@ -1,0 +1,167 @@
+"""Fold of what people ask for: submissions, cancellations, order inside a budget.
+
+A submission is checked whole at the door: rights, budget, pool, shape. The core fixes the shape here: one node if the total
+fits on one, else the fewest whole nodes of the pool's largest size. The cycle answers with ``workload.admitted``.
+"""
+
+from __future__ import annotations
+
+from apportion.core import ledger
+from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
+from apportion.core.fold.access import No, is_operator, may_administer, may_charge, not_permitted, principal_row
+from apportion.core.kernels import pack
+from apportion.core.reasons import Refusal
+from apportion.core.state import schema
+from apportion.core.state.queue import insert_queued, remove_queued
+from apportion.core.state.state import State
+from apportion.core.units import MILLI
+
+
+def _shape(state: State, pool: int, event: WorkloadSubmitted) -> tuple[int, int] | No:
+    """Return (nodes, milli per node) in this pool, or why there is none."""
+    in_pool = state.node.column("pool") == pool
+    sizes = state.node.column("gpus")[in_pool]
+    largest = int(sizes.max()) * MILLI if len(sizes) else 0
+    total, nodes = event.gpus_milli, event.nodes
+    if nodes == 0:
+        nodes = 1
+        if total > largest > 0:
+            if total % largest:
+                return No(Refusal.BAD_SHAPE, "gpus_milli", "not a multiple of whole nodes", {"node_milli": largest})
+            nodes = total // largest
+    if total % nodes:
+        return No(Refusal.BAD_SHAPE, "nodes", "gpus_milli does not divide over nodes", {"nodes": nodes})
+    per_node = total // nodes
+    if per_node > MILLI and per_node % MILLI:
+        return No(Refusal.BAD_SHAPE, "gpus_milli", "above one GPU only whole GPUs", {"per_node_milli": per_node})
+    if per_node < MILLI and nodes > 1:
+        return No(Refusal.BAD_SHAPE, "nodes", "a fraction of a GPU is on one node", {"per_node_milli": per_node})
+    need = max(1, per_node // MILLI)
+    able = pack.largest_shape(
+        pool, need, state.node.used, state.node.pool, state.node.first_gpu, state.node.gpus, state.gpu.out, 0
+    )
+    if able < nodes:
+        return No(
+            Refusal.NEVER_FITS, "gpus_milli", "no such set of nodes has joined the pool",
+            {"largest_node_milli": largest, "nodes_able": int(able), "nodes_needed": nodes},
+        )  # fmt: skip
+    return nodes, per_node
+
+
+def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, tuple[int, int]] | No:
+    """Return (budget row, pool row, shape) for the first acceptable pool that can take it."""
+    refusal = No(Refusal.UNKNOWN_POOL, "pools", entity=event.pools[0])
+    for name in event.pools:
+        pool = state.pool.row_of.get(name)
+        if pool is None:
+            continue
+        line = state.budget.row_of.get(state.budget_key(name, event.budget))
+        if line is None:
+            refusal = No(Refusal.UNKNOWN_BUDGET, "budget", f"pool {name} has no such budget", entity=event.budget)
+        elif state.budget.closed[line]:
+            refusal = No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
+        elif state.budget.children[line]:
+            refusal = No(Refusal.BUDGET_NOT_LEAF, "budget", "name one of the budgets below it", entity=event.budget)
+        elif (event.min_runtime_ms or 0) > int(state.pool.protected_cap_ms[pool]):
+            cap = int(state.pool.protected_cap_ms[pool])
+            refusal = No(Refusal.MIN_RUNTIME_ABOVE_CAP, "min_runtime_ms", numbers={"cap_ms": cap})
+        else:
+            shape = _shape(state, pool, event)
+            if not isinstance(shape, No):
+                return line, pool, shape
+            refusal = shape
+    return refusal
+
+
+def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, seq: int) -> No | None:
+    """Take a workload in; the next cycle admits it."""
+    if not may_charge(state, principal, event.budget):
+        return not_permitted(principal, f"charge {event.budget}")
+    if event.workload in state.workload.row_of or event.workload in state.closed.row_of:
+        return No(Refusal.DUPLICATE, "workload", "the id is taken", entity=event.workload)
+    found = _line_for(state, event)
+    if isinstance(found, No):
+        return found
+    line, pool, (nodes, per_node) = found
+    table = state.workload
+    row = table.add(event.workload)
+    quantum = int(state.pool.quantum_ms[pool])
+    values = {
+        "state": schema.NEW,
+        "budget": line,
+        "pool": pool,
+        "submitter": principal_row(state, principal),
+        "event_seq": seq,
+        "submit_ms": state.counters.time_ms,
+        "nodes": nodes,
+        "milli_per_node": per_node,
+        "gpus_milli": event.gpus_milli,
+        "min_runtime_ms": quantum if event.min_runtime_ms is None else event.min_runtime_ms,
+        "expected_runtime_ms": event.expected_runtime_ms,
+        "grace_ms": event.grace_ms,
+        "priority": event.priority,
+        "auto_resume": int(event.auto_resume),
+        "max_failures": event.max_failures,
+        "run": -1,
+    }
+    for name, value in values.items():
+        getattr(table, name)[row] = value
+    state.budget.workloads[line] += 1
+    state.counters.dirty = 1
+    return None
+
+
+def _find(state: State, name: str, principal: str, what: str) -> int | No:
+    row = state.workload.row_of.get(name)
+    if row is None:
+        known = name in state.closed.row_of
+        return No(Refusal.WORKLOAD_ENDED if known else Refusal.UNKNOWN_WORKLOAD, "workload", entity=name)
+    path = state.budget_path(int(state.workload.budget[row]))
+    owner = state.principal.keys[int(state.workload.submitter[row])]
+    if principal != owner and not is_operator(state, principal) and not may_administer(state, principal, path):
+        return not_permitted(principal, f"{what} {name}: it belongs to {owner}")
+    return row
+
+
+def workload_cancelled(state: State, event: WorkloadCancelled, principal: str, seq: int) -> No | None:
+    """Withdraw; the cycle closes it, or stops its run."""
+    row = _find(state, event.workload, principal, "cancel")
+    if isinstance(row, No):
+        return row
+    if state.workload.cancel_seq[row]:
+        return No(Refusal.DUPLICATE, "workload", "it is being cancelled already", entity=event.workload)
+    state.workload.cancel_seq[row] = seq
+    state.counters.dirty = 1
+    return None
+
+
+def workload_reprioritized(state: State, event: WorkloadReprioritized, principal: str, _seq: int) -> No | None:
+    """Change its place in its budget's queue."""
+    row = _find(state, event.workload, principal, "reprioritize")
+    if isinstance(row, No):
+        return row
+    queued = int(state.workload.state[row]) in (schema.PENDING, schema.HELD)
+    if queued:
+        remove_queued(state, row)
+    state.workload.priority[row] = event.priority
+    if queued:
+        insert_queued(state, row)
+    state.counters.dirty = 1
+    return None
+
+
+def enqueue(state: State, row: int) -> None:
+    """Make a workload pending and count its demand (idle-cycle work is nobody's demand)."""
+    state.workload.state[row] = schema.PENDING
+    insert_queued(state, row)
+    if state.workload.min_runtime_ms[row]:
+        ledger.accrue(state, state.counters.time_ms)
+        ledger.add_demand(state, int(state.workload.budget[row]), int(state.workload.gpus_milli[row]))
+
+
+def dequeue(state: State, row: int) -> None:
+    """Take a workload out of the queue; its demand is running or gone."""
+    remove_queued(state, row)
+    if state.workload.min_runtime_ms[row]:
+        ledger.accrue(state, state.counters.time_ms)
+        ledger.add_demand(state, int(state.workload.budget[row]), -int(state.workload.gpus_milli[row]))

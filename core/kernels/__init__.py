@@ -1,0 +1,7 @@
+"""Numba kernels: loops over columns, int64 in and out, one file each with its helpers (a stale machine-code cache is
+silent when a helper lives elsewhere).
+
+``@njit(cache=True)`` only: no fastmath, no parallel, no floats, no allocation that outlives the call unless it is the
+result. Branches about what to do stay in Python; loops about how much stay here. Each docstring tells the naive
+equivalent, which lives in ``tests/core/oracles.py``.
+"""

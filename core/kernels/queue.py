@@ -1,0 +1,118 @@
+"""The pending queue as one sorted int64 array of workload rows.
+
+Order: budget row ascending, then priority descending, then sequence of submission ascending; the sequence is unique, so
+the order is total. Naive equivalent: ``sorted(rows, key=lambda r: (budget[r], -priority[r], seq[r]))``.
+
+Pure functions of the arrays given; ``insert`` and ``remove`` shift the array in place and return what they did. The
+caller keeps the count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+
+@njit(cache=True)
+def _before(a: int, b: int, budget: I64, priority: I64, seq: I64) -> bool:
+    if budget[a] != budget[b]:
+        return budget[a] < budget[b]
+    if priority[a] != priority[b]:
+        return priority[a] > priority[b]
+    return seq[a] < seq[b]
+
+
+@njit(cache=True)
+def _place_of(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> int:
+    low = 0
+    high = count
+    while low < high:
+        middle = (low + high) >> 1
+        if _before(queue[middle], row, budget, priority, seq):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True)
+def insert(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> int:
+    """Insert ``row``; the array must have room for one more. Returns its position."""
+    place = _place_of(queue, count, row, budget, priority, seq)
+    for position in range(count, place, -1):
+        queue[position] = queue[position - 1]
+    queue[place] = row
+    return place
+
+
+@njit(cache=True)
+def remove(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> bool:
+    """Remove ``row``; its sort key must be what it was at insertion. Returns False when it is not there."""
+    place = _place_of(queue, count, row, budget, priority, seq)
+    if place >= count or queue[place] != row:
+        return False
+    for position in range(place, count - 1):
+        queue[position] = queue[position + 1]
+    queue[count - 1] = 0
+    return True
+
+
+@njit(cache=True)
+def segments(queue: I64, count: int, budget: I64, first: I64, last: I64) -> None:
+    """Fill ``first[b]``, ``last[b]`` (half-open) with the part of the queue that belongs to budget row b."""
+    for b in range(len(first)):
+        first[b] = 0
+        last[b] = 0
+    position = 0
+    while position < count:
+        b = budget[queue[position]]
+        end = position
+        while end < count and budget[queue[end]] == b:
+            end += 1
+        first[b] = position
+        last[b] = end
+        position = end
+
+
+@njit(cache=True)
+def next_candidate(
+    queue: I64,
+    start: int,
+    end: int,
+    now_ms: int,
+    shadow_ms: int,
+    idle_cycles: int,
+    state: I64,
+    pending: int,
+    nodes: I64,
+    milli_per_node: I64,
+    min_runtime_ms: I64,
+    expected_ms: I64,
+    not_before_ms: I64,
+    failed: I64,
+    failed_count: int,
+) -> int:
+    """Return the position of the first workload in ``queue[start:end]`` worth trying, or -1.
+
+    Skipped: not pending, in back-off, of the other class (``idle_cycles`` 1 = only min_runtime 0, 0 = only others),
+    or of a shape known to fail. ``failed`` rows are (nodes, milli_per_node, short): ``short`` 1 says that it failed even
+    for a workload that ends before ``shadow_ms``, so for every workload of that shape.
+    """
+    for position in range(start, end):
+        row = queue[position]
+        if state[row] != pending or not_before_ms[row] > now_ms:
+            continue
+        if (min_runtime_ms[row] == 0) != (idle_cycles == 1):
+            continue
+        short = 1 if expected_ms[row] > 0 and now_ms + expected_ms[row] <= shadow_ms else 0
+        known = False
+        for k in range(failed_count):
+            if failed[k, 0] == nodes[row] and failed[k, 1] == milli_per_node[row] and failed[k, 2] >= short:
+                known = True
+                break
+        if not known:
+            return position
+    return -1

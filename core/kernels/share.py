@@ -1,0 +1,221 @@
+"""Hierarchical water-filling and the allowance, in integers.
+
+Water-filling, top down over the budget tree: the root gets min(capacity, its demand); in a node, children whose demand
+is at most their part of what is left get their demand, the others get ``floor(left * w / W)`` plus the largest remainders
+(ties: lower row). Sums are exact on every level. Naive equivalent: sort children by demand/weight, serve in that order
+(``oracles.water_fill``); here satisfied children are taken out in passes, which reaches the same fixed point because the
+level (left / W) only rises.
+
+Allowance of a leaf (FUNDING rule 1.4): ``f = max(0, min(d, a + L // tau))``, floor division also for negative L; when the
+sum of f exceeds the sum of a, catch-up is paid only out of what over-served leaves give up.
+
+Pure functions of their columns; budgets are rows in which a parent precedes its children.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+
+@njit(cache=True)
+def _fill_children(first: int, next_sibling: I64, left: int, weight: I64, demand: I64, filled: I64, rest: I64) -> None:
+    """Divide ``left`` over the children that start at ``first``; ``rest`` is scratch for remainders."""
+    total_weight = 0
+    child = first
+    while child >= 0:
+        filled[child] = -1
+        total_weight += weight[child]
+        child = next_sibling[child]
+    while True:
+        changed = False
+        child = first
+        while child >= 0:
+            if filled[child] < 0:
+                serves = demand[child] * total_weight <= left * weight[child]
+                if demand[child] == 0 or (total_weight > 0 and weight[child] > 0 and serves):
+                    filled[child] = demand[child]
+                    left -= demand[child]
+                    total_weight -= weight[child]
+                    changed = True
+            child = next_sibling[child]
+        if not changed:
+            break
+    open_children = 0
+    missing = left
+    child = first
+    while child >= 0:
+        if filled[child] < 0:
+            open_children += 1
+            if total_weight > 0:
+                rest[child] = left * weight[child] % total_weight
+                missing -= left * weight[child] // total_weight
+        child = next_sibling[child]
+    if open_children == 0:
+        return
+    if total_weight == 0:
+        # only budgets without a share are left: what nobody is entitled to goes to them in row order
+        child = first
+        while child >= 0:
+            if filled[child] < 0:
+                filled[child] = min(left, demand[child])
+                left -= filled[child]
+            child = next_sibling[child]
+        return
+    child = first
+    while child >= 0:
+        if filled[child] < 0:
+            filled[child] = left * weight[child] // total_weight
+        else:
+            rest[child] = -1
+        child = next_sibling[child]
+    for _ in range(missing):
+        best = -1
+        child = first
+        while child >= 0:
+            if rest[child] >= 0 and (best < 0 or rest[child] > rest[best]):
+                best = child
+            child = next_sibling[child]
+        filled[best] += 1
+        rest[best] = -1
+
+
+@njit(cache=True)
+def water_fill(
+    root: int, capacity: int, rows: int, pool: I64, parent: I64, weight: I64, leaf_demand: I64, filled: I64
+) -> None:
+    """Fill ``filled[:rows]`` for the tree under ``root`` (rows of the same pool); other rows are left alone.
+
+    ``leaf_demand`` holds demand at leaves (milli-GPU); demand above capacity counts as capacity.
+    """
+    demand = np.zeros(rows, dtype=np.int64)
+    first_child = np.full(rows, -1, dtype=np.int64)
+    next_sibling = np.full(rows, -1, dtype=np.int64)
+    rest = np.full(rows, -1, dtype=np.int64)
+    for row in range(rows - 1, root - 1, -1):
+        if pool[row] != pool[root]:
+            continue
+        if first_child[row] < 0:
+            demand[row] = leaf_demand[row]
+        demand[row] = min(demand[row], capacity)
+        above = parent[row]
+        if above >= 0:
+            demand[above] += demand[row]
+            next_sibling[row] = first_child[above]
+            first_child[above] = row
+    filled[root] = demand[root]
+    for row in range(root, rows):
+        if pool[row] == pool[root] and first_child[row] >= 0:
+            _fill_children(first_child[row], next_sibling, filled[row], weight, demand, filled, rest)
+
+
+@njit(cache=True)
+def allowances(
+    root: int,
+    capacity: int,
+    horizon_ms: int,
+    rows: int,
+    pool: I64,
+    children: I64,
+    demand: I64,
+    entitled: I64,
+    lag_us: I64,
+    barred: I64,
+    allowance: I64,
+) -> None:
+    """Fill ``allowance`` for the leaves of ``root``'s pool; a leaf with ``barred`` gets 0. All milli-GPU but ``lag_us``."""
+    sum_entitled = 0
+    sum_allowed = 0
+    sum_kept = 0
+    for row in range(root, rows):
+        if pool[row] != pool[root] or children[row] > 0:
+            continue
+        sum_entitled += entitled[row]
+        want = min(min(demand[row], capacity), entitled[row] + lag_us[row] // horizon_ms)
+        if want < 0 or barred[row] > 0:
+            want = 0
+        allowance[row] = want
+        sum_allowed += want
+        sum_kept += min(want, entitled[row])
+    if sum_allowed <= sum_entitled:
+        return
+    extra = sum_allowed - sum_kept
+    room = sum_entitled - sum_kept
+    for row in range(root, rows):
+        if pool[row] != pool[root] or children[row] > 0 or allowance[row] <= entitled[row]:
+            continue
+        above = allowance[row] - entitled[row]
+        allowance[row] = entitled[row] + above * room // extra
+
+
+@njit(cache=True)
+def sum_up(root: int, rows: int, pool: I64, parent: I64, children: I64, values: I64) -> None:
+    """Make every inner row of the pool the sum of its leaves, in place."""
+    for row in range(root, rows):
+        if pool[row] == pool[root] and children[row] > 0:
+            values[row] = 0
+    for row in range(rows - 1, root, -1):
+        if pool[row] == pool[root] and parent[row] >= 0:
+            values[parent[row]] += values[row]
+
+
+@njit(cache=True)
+def next_leaf(
+    root: int, rows: int, pool: I64, parent: I64, children: I64, weight: I64, allowance: I64, running: I64, ready: I64
+) -> int:
+    """Return the leaf to serve next among leaves with ``ready`` > 0, or -1.
+
+    From the root down, the child with the largest (allowance - running) / weight that has a ready leaf below it; compared by
+    cross-multiplication, ties to the lower row; a weight of 0 counts as one millionth of a share.
+    """
+    below = np.zeros(rows, dtype=np.int64)
+    for row in range(rows - 1, root - 1, -1):
+        if pool[row] != pool[root]:
+            continue
+        if children[row] == 0 and ready[row] > 0:
+            below[row] = 1
+        if below[row] > 0 and parent[row] >= 0:
+            below[parent[row]] = 1
+    if below[root] == 0:
+        return -1
+    best = np.full(rows, -1, dtype=np.int64)
+    for row in range(root + 1, rows):
+        if pool[row] != pool[root] or below[row] == 0:
+            continue
+        above = parent[row]
+        champion = best[above]
+        if champion < 0:
+            best[above] = row
+            continue
+        mine = (allowance[row] - running[row]) * max(1, weight[champion])
+        other = (allowance[champion] - running[champion]) * max(1, weight[row])
+        if mine > other:
+            best[above] = row
+    row = root
+    while children[row] > 0:
+        row = best[row]
+    return row
+
+
+@njit(cache=True)
+def funded_prefix(
+    order: I64, count: int, leaf: I64, milli: I64, allowance: I64, within: I64, before: I64, cumulated: I64, open_: I64
+) -> None:
+    """Walk runs in ``order``; ``within[run]`` = 1 while at least half of the run fits its leaf's allowance (rule 1.5).
+
+    A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that fails makes it and all later ones unfunded.
+    ``before[run]`` gets the funded milli-GPU ahead of it. ``cumulated`` and ``open_`` are scratch, one entry per budget row.
+    """
+    for k in range(count):
+        run = order[k]
+        b = leaf[run]
+        before[run] = cumulated[b]
+        if open_[b] == 1 and 2 * cumulated[b] + milli[run] <= 2 * allowance[b]:
+            within[run] = 1
+            cumulated[b] += milli[run]
+        else:
+            within[run] = 0
+            open_[b] = 0

@@ -1,0 +1,251 @@
+"""Money: accounts in GPU-microseconds, exact at every record, and the rates they grow by.
+
+Per pool: ``supply = down + idle + unfunded + funded``, where funded is the charge of the pool's root budget and each budget's
+charge is the sum over its leaves. A GPU's 1,000 milli are split at each instant into what runs hold (paid by a budget or
+unfunded) and the rest, which is ``down`` when the GPU is out of service and ``idle`` otherwise. Rates change only through
+the functions here; between two changes every account is rate x time, so nothing is sampled and nothing is rounded.
+
+Beside the money stands the *lag* of fair share (FUNDING rule 1.2, 1.3): entitled minus delivered, also exact, never money.
+
+Called by the fold; reads no clock; must never be called with a time before ``accrued_ms``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apportion.core.decisions import PoolBooks
+from apportion.core.errors import check
+from apportion.core.kernels import accrue as accrue_kernels
+from apportion.core.kernels import share
+from apportion.core.state import schema
+from apportion.core.state.state import State
+from apportion.core.units import MAX_ELAPSED_MS, MILLI, apportion, gpu_us
+
+
+def accrue(state: State, now_ms: int) -> None:
+    """Bring all accounts and lags to ``now_ms``; must precede every change of a rate."""
+    elapsed = now_ms - state.counters.accrued_ms
+    if elapsed <= 0:
+        return
+    if state.counters.accrued_ms == 0:
+        state.counters.accrued_ms = now_ms  # nothing existed before the first record
+        return
+    check(elapsed <= MAX_ELAPSED_MS, state.counters.seq, f"{elapsed} ms between two records is above {MAX_ELAPSED_MS} ms")
+    if state.counters.fair_stale:
+        refresh_lag_rates(state)
+    budget, pool = state.budget, state.pool
+    accrue_kernels.accrue_budgets(
+        budget.used, elapsed, budget.funded_milli, budget.unfunded_milli, budget.lag_milli,
+        budget.charged_us, budget.unfunded_us, budget.lag_us,
+    )  # fmt: skip
+    for total, rate in (
+        (pool.supply_us, pool.supply_milli),
+        (pool.down_us, pool.down_milli),
+        (pool.idle_us, pool.idle_milli),
+        (pool.unfunded_us, pool.unfunded_milli),
+    ):
+        accrue_kernels.accrue(total, rate, pool.used, elapsed)
+    state.counters.accrued_ms = now_ms
+
+
+def refresh_lag_rates(state: State) -> None:
+    """Set dL/dt of every leaf to (what it would get of the delivered GPUs) - (what it holds)."""
+    budget = state.budget
+    delivered = np.zeros(budget.used, dtype=np.int64)
+    demand = budget.column("running_milli") + budget.column("pending_milli")
+    for pool in range(state.pool.used):
+        root = int(state.pool.root[pool])
+        share.water_fill(
+            root, int(budget.running_milli[root]), budget.used, budget.pool, budget.parent, budget.share_ppm, demand, delivered
+        )
+    leaf = budget.column("children") == 0
+    rates = np.where(leaf, delivered - budget.column("running_milli"), 0)
+    budget.lag_milli[: budget.used] = rates
+    state.counters.fair_stale = 0
+
+
+def forgive(state: State) -> None:
+    """Clear what is owed to leaves without demand, and the same amount of debt of others, pro rata (rule 1.3).
+
+    Debts owed to nobody would depress allowances for ever; both sides move, so the sum of lags stays zero.
+    """
+    budget = state.budget
+    lag = budget.column("lag_us")
+    idle = (budget.column("children") == 0) & (lag > 0)
+    idle &= (budget.column("running_milli") == 0) & (budget.column("pending_milli") == 0)
+    for row in np.flatnonzero(idle):
+        debtors = [
+            int(other) for other in np.flatnonzero((lag < 0) & (budget.column("pool") == budget.pool[row]))
+        ]  # leaves only: inner rows keep lag 0
+        amount = int(lag[row])
+        debts = [-int(lag[other]) for other in debtors]
+        amount = min(amount, sum(debts))
+        if amount == 0:
+            continue
+        budget.lag_us[row] -= amount
+        for other, part in zip(debtors, apportion(amount, debts), strict=True):
+            budget.lag_us[other] += part
+
+
+def _add_to_path(state: State, row: int, column: str, delta: int) -> None:
+    """Add ``delta`` to a column of a budget line and of all lines above it."""
+    array = getattr(state.budget, column)
+    while row >= 0:
+        array[row] += delta
+        row = int(state.budget.parent[row])
+
+
+def add_demand(state: State, budget_row: int, delta_milli: int) -> None:
+    """Change the pending demand of a budget line (and of those above it)."""
+    _add_to_path(state, budget_row, "pending_milli", delta_milli)
+    state.counters.fair_stale = 1
+
+
+def add_gpu(state: State, pool: int, gpu: int) -> None:
+    """Take a new, unused GPU into supply."""
+    state.pool.supply_milli[pool] += MILLI
+    (state.pool.down_milli if state.gpu.out[gpu] else state.pool.idle_milli)[pool] += MILLI
+
+
+def remove_gpu(state: State, pool: int, gpu: int) -> None:
+    """Take an unused GPU out of supply."""
+    check(int(state.gpu.used_milli[gpu]) == 0, state.counters.seq, f"GPU row {gpu} leaves while it is used")
+    state.pool.supply_milli[pool] -= MILLI
+    (state.pool.down_milli if state.gpu.out[gpu] else state.pool.idle_milli)[pool] -= MILLI
+
+
+def set_out(state: State, pool: int, gpu: int, out: bool) -> None:
+    """Move the unused part of a GPU between ``idle`` and ``down``."""
+    if bool(state.gpu.out[gpu]) == out:
+        return
+    rest = MILLI - int(state.gpu.used_milli[gpu])
+    sign = 1 if out else -1
+    state.pool.down_milli[pool] += sign * rest
+    state.pool.idle_milli[pool] -= sign * rest
+    state.gpu.out[gpu] = int(out)
+
+
+def use_gpu(state: State, pool: int, gpu: int, delta_milli: int) -> None:
+    """Give ``delta_milli`` of a GPU to a run (negative: back)."""
+    used = int(state.gpu.used_milli[gpu]) + delta_milli
+    check(0 <= used <= MILLI, state.counters.seq, f"GPU row {gpu} would be used by {used} of {MILLI} milli")
+    state.gpu.used_milli[gpu] = used
+    (state.pool.down_milli if state.gpu.out[gpu] else state.pool.idle_milli)[pool] -= delta_milli
+
+
+def _rate(state: State, run: int, sign: int) -> None:
+    milli = sign * int(state.run.gpus_milli[run])
+    budget, pool = int(state.run.budget[run]), int(state.run.pool[run])
+    if int(state.run.payer[run]) == schema.PAYER_BUDGET:
+        _add_to_path(state, budget, "funded_milli", milli)
+    else:
+        _add_to_path(state, budget, "unfunded_milli", milli)
+        state.pool.unfunded_milli[pool] += milli
+
+
+def begin_run(state: State, run: int, payer: int, now_ms: int) -> None:
+    """Start charging a run to ``payer``. The caller has accrued and given it its GPUs."""
+    state.run.payer[run] = payer
+    state.run.payer_since_ms[run] = now_ms
+    _rate(state, run, 1)
+    if not state.run.idle_cycles[run]:
+        _add_to_path(state, int(state.run.budget[run]), "running_milli", int(state.run.gpus_milli[run]))
+    state.counters.fair_stale = 1
+
+
+def settle_run(state: State, run: int, now_ms: int) -> None:
+    """Bring the run's own totals to ``now_ms``."""
+    table = state.run
+    amount = gpu_us(int(table.gpus_milli[run]), now_ms - int(table.payer_since_ms[run]))
+    if int(table.payer[run]) == schema.PAYER_BUDGET:
+        table.charged_us[run] += amount
+    else:
+        table.unfunded_us[run] += amount
+    table.payer_since_ms[run] = now_ms
+
+
+def change_payer(state: State, run: int, payer: int, now_ms: int) -> None:
+    """From ``now_ms`` on ``payer`` pays."""
+    settle_run(state, run, now_ms)
+    _rate(state, run, -1)
+    state.run.payer[run] = payer
+    _rate(state, run, 1)
+
+
+def end_run(state: State, run: int, now_ms: int) -> None:
+    """Stop charging a run. The caller gives its GPUs back."""
+    settle_run(state, run, now_ms)
+    _rate(state, run, -1)
+    if not state.run.idle_cycles[run]:
+        _add_to_path(state, int(state.run.budget[run]), "running_milli", -int(state.run.gpus_milli[run]))
+    state.counters.fair_stale = 1
+
+
+def refund(state: State, budget_row: int, pool: int, charged_us: int, unfunded_us: int) -> None:
+    """Move time that hardware lost from its payers to ``down``."""
+    _add_to_path(state, budget_row, "charged_us", -charged_us)
+    _add_to_path(state, budget_row, "unfunded_us", -unfunded_us)
+    state.pool.unfunded_us[pool] -= unfunded_us
+    state.pool.down_us[pool] += charged_us + unfunded_us
+
+
+def reserved_us(state: State, now_ms: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return per budget line the protected time of funded runs that is reserved and not yet charged."""
+    run = state.run
+    outstanding = np.zeros(state.budget.used, dtype=np.int64)
+    left = run.column("protected_until_ms") - now_ms
+    rows = np.flatnonzero((run.column("reserved") == 1) & (left > 0) & (run.column("state") != schema.ENDED))
+    for row in rows:
+        amount = int(run.gpus_milli[row]) * int(left[row])
+        line = int(run.budget[row])
+        while line >= 0:
+            outstanding[line] += amount
+            line = int(state.budget.parent[line])
+    return outstanding
+
+
+def available_us(state: State, budget_row: int, outstanding: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:
+    """Return what a line may still promise: the least balance over the metered lines of its path; None = not metered."""
+    least: int | None = None
+    budget = state.budget
+    row = budget_row
+    while row >= 0:
+        if budget.metered[row]:
+            left = int(budget.granted_us[row]) - int(budget.charged_us[row]) - int(outstanding[row])
+            least = left if least is None else min(least, left)
+        row = int(budget.parent[row])
+    return least
+
+
+def books(state: State) -> tuple[PoolBooks, ...]:
+    """Return the accounts of every pool."""
+    pool, budget = state.pool, state.budget
+    return tuple(
+        PoolBooks(
+            pool=pool.keys[row],
+            supply=int(pool.supply_us[row]),
+            down=int(pool.down_us[row]),
+            idle=int(pool.idle_us[row]),
+            unfunded=int(pool.unfunded_us[row]),
+            funded=int(budget.charged_us[pool.root[row]]),
+            pending_milli=int(budget.pending_milli[pool.root[row]]),
+            free_milli=int(pool.idle_milli[row]),
+        )
+        for row in range(pool.used)
+    )
+
+
+def check_conservation(state: State) -> None:
+    """Stop unless the accounts, and the rates, of every pool add up. Runs after every cycle, in production."""
+    pool, budget, seq = state.pool, state.budget, state.counters.seq
+    for row in range(pool.used):
+        root = int(pool.root[row])
+        total = int(pool.down_us[row]) + int(pool.idle_us[row]) + int(pool.unfunded_us[row]) + int(budget.charged_us[root])
+        check(int(pool.supply_us[row]) == total, seq, f"pool {pool.keys[row]}: supply {pool.supply_us[row]} != {total}")
+        rate = int(pool.down_milli[row]) + int(pool.idle_milli[row]) + int(pool.unfunded_milli[row])
+        rate += int(budget.funded_milli[root])
+        check(int(pool.supply_milli[row]) == rate, seq, f"pool {pool.keys[row]}: rates {pool.supply_milli[row]} != {rate}")
+        same = int(pool.unfunded_us[row]) == int(budget.unfunded_us[root])
+        check(same, seq, f"pool {pool.keys[row]}: unfunded {pool.unfunded_us[row]} != {budget.unfunded_us[root]} by budget")
+    check(int(budget.column("lag_us").sum()) == 0, seq, "lags do not sum to zero")

@@ -1,0 +1,134 @@
+"""The final account of a run, and what becomes of its workload.
+
+A pure function of the run's columns. Refund (hardware lost the work, not the budget): by the pool's rule the time since the
+last checkpoint, the whole run, or only what was charged after the last sign of life; the last is always given back. The
+reservation that was not used is void. A preempted, lost or failed-to-start workload is queued again with its safe progress
+when it may resume; preemptions and lost nodes are not failures.
+"""
+
+from __future__ import annotations
+
+from apportion.core.decisions import RunClosed, WorkloadClosed
+from apportion.core.policy.emit import Emit
+from apportion.core.reasons import Outcome
+from apportion.core.state import schema
+from apportion.core.state.codes import OUTCOMES
+from apportion.core.state.state import State
+from apportion.core.units import gpu_us
+
+BACKOFF_FIRST_MS = 10_000
+BACKOFF_DOUBLINGS = 6  # at most 640 s
+START_FAILURES_LIMIT = 8  # of one workload, in a row; then it is closed as START_FAILED
+
+RESUMABLE = (Outcome.PREEMPTED, Outcome.NODE_LOST, Outcome.LOST)
+
+
+def close_ended(state: State, emit: Emit) -> None:
+    """Write the account of every run that has ended since the last cycle, in row order."""
+    for row in state.run.live_rows():
+        if int(state.run.state[row]) == schema.ENDED:
+            close_run(state, emit, row, OUTCOMES[int(state.run.outcome[row]) - 1])
+
+
+def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
+    """Write the account of one run; one that is still in progress ends at the cycle's time."""
+    run, workload_table = state.run, state.workload
+    workload = int(run.workload[row])
+    ended = int(run.state[row]) == schema.ENDED
+    end_ms = int(run.ended_ms[row]) if ended else state.counters.time_ms
+    milli = int(run.gpus_milli[row])
+    charged, unfunded = int(run.charged_us[row]), int(run.unfunded_us[row])
+    if not ended:
+        tail = gpu_us(milli, end_ms - int(run.payer_since_ms[row]))
+        if int(run.payer[row]) == schema.PAYER_BUDGET:
+            charged += tail
+        else:
+            unfunded += tail
+    back_charged, back_unfunded = _refund(state, row, outcome, end_ms, charged, unfunded)
+    lost_us = 0
+    if outcome is not Outcome.SUCCEEDED:
+        lost_us = gpu_us(milli, end_ms - int(run.checkpoint_ms[row]))
+    unused_ms = max(0, int(run.protected_until_ms[row]) - end_ms)
+    requeued, not_before_ms = _next_attempt(state, workload, outcome, end_ms)
+    emit(
+        RunClosed(
+            workload=workload_table.keys[workload],
+            run=int(run.run_no[row]),
+            budget=state.budget_path(int(run.budget[row])),
+            pool=state.pool.keys[int(run.pool[row])],
+            outcome=outcome.value,
+            placed_ms=int(run.placed_ms[row]),
+            end_ms=end_ms,
+            gpus_milli=milli,
+            charged_gpu_us=charged,
+            unfunded_gpu_us=unfunded,
+            refunded_gpu_us=back_charged,
+            unfunded_refunded_gpu_us=back_unfunded,
+            voided_gpu_us=gpu_us(milli, unused_ms) if run.reserved[row] else 0,
+            lost_gpu_us=lost_us,
+            progress_ms=int(workload_table.progress_ms[workload]),
+            exit_code=int(run.exit_code[row]),
+            event_seq=int(run.end_seq[row]),
+            requeued=requeued,
+            not_before_ms=not_before_ms,
+        )
+    )
+
+
+def _refund(state: State, row: int, outcome: Outcome, end_ms: int, charged: int, unfunded: int) -> tuple[int, int]:
+    """Return what goes back to the budget and to unfunded."""
+    if outcome not in (Outcome.NODE_LOST, Outcome.LOST):
+        return 0, 0
+    run = state.run
+    rule = int(state.pool.refund_rule[int(run.pool[row])])
+    if outcome is Outcome.NODE_LOST and rule == schema.REFUND_WHOLE_RUN:
+        return charged, unfunded
+    if outcome is Outcome.NODE_LOST and rule == schema.REFUND_SINCE_CHECKPOINT:
+        return charged - int(run.safe_charged_us[row]), unfunded - int(run.safe_unfunded_us[row])
+    confirmed_ms = max(int(run.placed_ms[row]), int(state.node.last_seen_ms[int(run.lead[row])]))
+    unconfirmed = gpu_us(int(run.gpus_milli[row]), max(0, end_ms - confirmed_ms))
+    # the time nobody vouched for is the latest: first from who pays now, the rest from who paid before
+    since_payer = gpu_us(int(run.gpus_milli[row]), max(0, end_ms - int(run.payer_since_ms[row])))
+    now_part = min(unconfirmed, since_payer) if int(run.state[row]) != schema.ENDED else unconfirmed
+    if int(run.payer[row]) == schema.PAYER_BUDGET:
+        back_charged = min(charged, now_part)
+        return back_charged, min(unfunded, unconfirmed - back_charged)
+    back_unfunded = min(unfunded, now_part)
+    return min(charged, unconfirmed - back_unfunded), back_unfunded
+
+
+def _next_attempt(state: State, workload: int, outcome: Outcome, end_ms: int) -> tuple[bool, int]:
+    """Return whether the workload is queued again, and not before when."""
+    table = state.workload
+    if table.cancel_seq[workload] or outcome in (Outcome.SUCCEEDED, Outcome.CANCELLED):
+        return False, 0
+    if outcome in RESUMABLE:
+        return bool(table.auto_resume[workload]), 0
+    if outcome is Outcome.START_FAILED:
+        attempts = int(table.start_failures[workload])
+        if attempts + 1 >= START_FAILURES_LIMIT:
+            return False, 0
+        return True, end_ms + (BACKOFF_FIRST_MS << min(attempts, BACKOFF_DOUBLINGS))
+    failures = int(table.failures[workload])
+    if failures < int(table.max_failures[workload]):
+        return True, end_ms + (BACKOFF_FIRST_MS << min(failures, BACKOFF_DOUBLINGS))
+    return False, 0
+
+
+def close_workloads(state: State, emit: Emit) -> None:
+    """Write the end of workloads that are over, and of cancelled ones that do not run."""
+    table = state.workload
+    for row in table.live_rows():
+        phase = int(table.state[row])
+        waiting = phase in (schema.NEW, schema.PENDING, schema.HELD)
+        cancelled = bool(table.cancel_seq[row])
+        if phase != schema.OVER and not (waiting and cancelled):
+            continue
+        outcome = Outcome.CANCELLED if waiting else OUTCOMES[int(table.outcome[row]) - 1]
+        if cancelled and outcome is not Outcome.SUCCEEDED:
+            outcome = Outcome.CANCELLED
+        emit(
+            WorkloadClosed(
+                workload=table.keys[row], outcome=outcome.value, runs=int(table.run_no[row]), event_seq=int(table.cancel_seq[row])
+            )
+        )

@@ -1,0 +1,44 @@
+"""One cycle: the order in which phases decide. Everything else is in the phases."""
+
+from __future__ import annotations
+
+from apportion.core.decisions import WorkloadAdmitted
+from apportion.core.policy import closing, expire, explaining, funding, placing
+from apportion.core.policy.emit import Emit
+from apportion.core.state import schema
+from apportion.core.state.state import State
+
+
+def run_cycle(state: State, emit: Emit) -> None:
+    """Emit all decisions of the cycle that the folded tick asks for."""
+    for refusal in list(state.refused):
+        emit(refusal)
+    expire.expire(state, emit)
+    expire.stop_cancelled(state, emit)
+    closing.close_ended(state, emit)
+    expire.suspend_failing_nodes(state, emit)
+    closing.close_ended(state, emit)  # a suspension may have ended runs
+    closing.close_workloads(state, emit)
+    admit(state, emit)
+    shares = funding.shares_of(state)
+    funding.fund_runs(state, emit, shares)
+    shadows = placing.place_all(state, emit, shares)
+    explaining.explain(state, emit, shadows)
+
+
+def admit(state: State, emit: Emit) -> None:
+    """Admit what was submitted since the last cycle, in order of submission."""
+    table = state.workload
+    new = [row for row in table.live_rows() if int(table.state[row]) == schema.NEW]
+    for row in sorted(new, key=lambda r: int(table.event_seq[r])):
+        emit(
+            WorkloadAdmitted(
+                workload=table.keys[row],
+                event_seq=int(table.event_seq[row]),
+                budget=state.budget_path(int(table.budget[row])),
+                pool=state.pool.keys[int(table.pool[row])],
+                nodes=int(table.nodes[row]),
+                milli_per_node=int(table.milli_per_node[row]),
+                min_runtime_ms=int(table.min_runtime_ms[row]),
+            )
+        )

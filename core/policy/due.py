@@ -1,0 +1,64 @@
+"""When must the next cycle run, if nothing happens until then? A pure function of the state.
+
+The least of: a node's silence becoming a timeout, a placed run's start limit, a stopping run's last moment, a back-off's end, the
+end of a protected time, a granted budget's last microsecond, and the review interval while there is work. Too early is harmless
+(a cycle that decides nothing), too late is not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apportion.core import ledger
+from apportion.core.policy.expire import STOP_MARGIN_MS
+from apportion.core.state import schema
+from apportion.core.state.state import State
+
+
+def due_ms(state: State) -> int | None:
+    """Return the instant of the next deadline, None when there is none."""
+    times: list[int] = []
+    _node_times(state, times)
+    _run_times(state, times)
+    waiting = state.queue[: state.queued]
+    if state.queued or len(state.run):
+        live = state.pool.column("review_ms")
+        times.append(state.counters.cycle_ms + int(live.min()))
+        until = state.workload.not_before_ms[waiting]
+        later = until[until > state.counters.cycle_ms]
+        if len(later):
+            times.append(int(later.min()))
+    return min(times) if times else None
+
+
+def _node_times(state: State, times: list[int]) -> None:
+    node = state.node
+    watched = (node.column("gpus") > 0) & (node.column("suspended") != schema.SUSPEND_HEARTBEAT)
+    if watched.any():
+        limit = state.pool.heartbeat_timeout_ms[node.column("pool")]
+        times.append(int((node.column("last_seen_ms") + limit)[watched].min()) + 1)
+
+
+def _run_times(state: State, times: list[int]) -> None:
+    run, now_ms = state.run, state.counters.cycle_ms
+    phase = run.column("state")
+    placed = phase == schema.PLACED
+    if placed.any():
+        limit = state.pool.start_timeout_ms[run.column("pool")]
+        times.append(int((run.column("placed_ms") + limit)[placed].min()) + 1)
+    stopping = phase == schema.STOPPING
+    if stopping.any():
+        times.append(int(run.column("stop_by_ms")[stopping].min()) + STOP_MARGIN_MS + 1)
+    ends = run.column("protected_until_ms")
+    ends = ends[(phase > 0) & (ends > now_ms)]
+    if len(ends):
+        times.append(int(ends.min()))
+    budget = state.budget
+    paying = np.flatnonzero((budget.column("metered") == 1) & (budget.column("funded_milli") > 0))
+    if len(paying):
+        outstanding = ledger.reserved_us(state, state.counters.accrued_ms)
+        for row in paying:
+            left = int(budget.granted_us[row]) - int(budget.charged_us[row]) - int(outstanding[row])
+            if left > 0:
+                rate = int(budget.funded_milli[row])
+                times.append(state.counters.accrued_ms + -(-left // rate))

@@ -1,0 +1,88 @@
+"""What is late at this instant: silent nodes, runs that did not start, runs that did not stop, nodes that fail every start.
+
+A pure function of state and time of the tick. Lateness is judged here only, after every record up to the tick has been folded,
+so a stalled reader can never kill a live run.
+"""
+
+from __future__ import annotations
+
+from apportion.core.decisions import NodeSuspended, RunCancelled
+from apportion.core.policy.closing import close_run
+from apportion.core.policy.emit import Emit
+from apportion.core.reasons import NodeReason, Outcome
+from apportion.core.state import schema
+from apportion.core.state.holdings import gpus_of_run
+from apportion.core.state.state import State
+
+STOP_MARGIN_MS = 60_000  # after SIGKILL was due, the agent's report may still be on its way
+START_FAILURES_MAX = 3
+
+
+def expire(state: State, emit: Emit) -> None:
+    """Emit what lateness asks for, nodes first, then runs, each in row order."""
+    _silent_nodes(state, emit)
+    _late_runs(state, emit)
+
+
+def stop_cancelled(state: State, emit: Emit) -> None:
+    """Ask the runs of cancelled workloads to stop."""
+    run = state.run
+    for row in run.live_rows():
+        workload = int(run.workload[row])
+        stopping = int(run.state[row]) in (schema.STOPPING, schema.ENDED)
+        if not stopping and state.workload.cancel_seq[workload]:
+            emit(
+                RunCancelled(
+                    workload=state.workload.keys[workload],
+                    run=int(run.run_no[row]),
+                    event_seq=int(state.workload.cancel_seq[workload]),
+                    grace_until_ms=state.counters.time_ms + int(state.workload.grace_ms[workload]),
+                )
+            )
+
+
+def _silent_nodes(state: State, emit: Emit) -> None:
+    node, now_ms = state.node, state.counters.time_ms
+    for row in range(node.used):
+        if not node.gpus[row]:
+            continue
+        last_seen_ms = int(node.last_seen_ms[row])
+        timeout_ms = int(state.pool.heartbeat_timeout_ms[int(node.pool[row])])
+        silent = now_ms - last_seen_ms > timeout_ms
+        if silent and int(node.suspended[row]) != schema.SUSPEND_HEARTBEAT:
+            emit(
+                NodeSuspended(
+                    node=node.keys[row],
+                    reason=NodeReason.HEARTBEAT_TIMEOUT.value,
+                    numbers={"last_seen_ms": last_seen_ms, "timeout_ms": timeout_ms},
+                )
+            )
+
+
+def _late_runs(state: State, emit: Emit) -> None:
+    run, now_ms = state.run, state.counters.time_ms
+    for row in run.live_rows():
+        phase = int(run.state[row])
+        if phase == schema.PLACED:
+            limit_ms = int(state.pool.start_timeout_ms[int(run.pool[row])])
+            if now_ms - int(run.placed_ms[row]) > limit_ms:
+                close_run(state, emit, row, Outcome.START_FAILED)
+        elif phase == schema.STOPPING and now_ms > int(run.stop_by_ms[row]) + STOP_MARGIN_MS:
+            nodes = {int(state.gpu.node[gpu]): None for gpu in gpus_of_run(state, row)}  # a dict, for its order
+            preempt = int(run.stop_cause[row]) == schema.STOP_PREEMPT
+            close_run(state, emit, row, Outcome.PREEMPTED if preempt else Outcome.CANCELLED)
+            for node in nodes:
+                _suspend(state, emit, node, NodeReason.STOP_TIMEOUT, {"stop_by_ms": now_ms})
+
+
+def suspend_failing_nodes(state: State, emit: Emit) -> None:
+    """Suspend nodes whose last starts all failed: they would swallow the queue."""
+    for row in range(state.node.used):
+        failures = int(state.node.start_failures[row])
+        if failures >= START_FAILURES_MAX and state.node.gpus[row] and not state.node.suspended[row]:
+            _suspend(state, emit, row, NodeReason.START_FAILURES, {"failures": failures})
+
+
+def _suspend(state: State, emit: Emit, node: int, reason: NodeReason, numbers: dict[str, int]) -> None:
+    if not state.node.suspended[node]:
+        emit(NodeSuspended(node=state.node.keys[node], reason=reason.value, numbers=numbers))

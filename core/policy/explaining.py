@@ -1,0 +1,58 @@
+"""Why a workload waits: one reason with its numbers, written when it first waits and when it changes at the head of a queue.
+
+The reason comes from the same functions that place. Only heads are looked at again: for the rest the answer is "the same, behind
+``ahead`` others of its budget", and the number of decisions stays proportional to what changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apportion.core.decisions import PendingExplained
+from apportion.core.policy.emit import Emit
+from apportion.core.policy.fitting import find_gpus, healthy_nodes_for
+from apportion.core.policy.shadowing import Shadow
+from apportion.core.reasons import Pending
+from apportion.core.state import schema
+from apportion.core.state.codes import PENDING_CODE
+from apportion.core.state.holdings import held_gpus
+from apportion.core.state.state import State
+from apportion.core.units import MILLI
+
+
+def explain(state: State, emit: Emit, shadows: list[Shadow]) -> None:
+    """Emit the reasons that are new."""
+    table = state.workload
+    queue = state.queue[: state.queued]
+    budgets = table.budget[queue]
+    starts = np.ones(len(queue), dtype=np.bool_)
+    starts[1:] = budgets[1:] != budgets[:-1]
+    first_of = np.maximum.accumulate(np.where(starts, np.arange(len(queue)), 0))
+    for position in np.flatnonzero(starts | (table.reason[queue] == 0)):
+        row = int(queue[position])
+        reason, numbers = reason_for(state, row, shadows[int(table.pool[row])])
+        if PENDING_CODE[reason.value] != int(table.reason[row]):
+            numbers["ahead"] = int(position) - int(first_of[position])
+            emit(PendingExplained(workload=table.keys[row], reason=reason.value, numbers=numbers))
+
+
+def reason_for(state: State, workload: int, shadow: Shadow) -> tuple[Pending, dict[str, int]]:
+    """Return the first reason in the order of the enum that holds, with its numbers."""
+    table, pool = state.workload, int(state.workload.pool[workload])
+    need = int(table.gpus_milli[workload])
+    if int(table.state[workload]) == schema.HELD:
+        return Pending.HELD, {"held_milli": len(held_gpus(state, workload)) * MILLI, "need_milli": need}
+    if int(table.not_before_ms[workload]) > state.counters.time_ms:
+        return Pending.BACKOFF, {"until_ms": int(table.not_before_ms[workload])}
+    able = healthy_nodes_for(state, workload)
+    if able < int(table.nodes[workload]):
+        return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": int(table.nodes[workload])}
+    if shadow.workload == workload:
+        return Pending.PROTECTED_RUNS, {"earliest_ms": shadow.start_ms, "need_milli": need}
+    free = int(state.pool.idle_milli[pool])
+    if free < need:
+        return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
+    used = state.gpu.column("used_milli")
+    if find_gpus(state, workload, used, np.zeros(state.node.used, dtype=np.int64)):
+        return Pending.RESERVED, {"earliest_ms": shadow.start_ms, "free_milli": free, "need_milli": need}
+    return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}

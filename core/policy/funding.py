@@ -1,0 +1,133 @@
+"""Who is funded: allowances of budgets, and the payer of each run (FUNDING rules 1.1, 1.4, 1.5).
+
+A budget's allowance ``f`` is what it is entitled to of the GPUs in service now, plus what it is owed over the horizon, capped so
+that allowances never exceed capacity. Inside a budget runs are funded in order (priority, start, submission) while at least
+half of the run fits. Beside that stand two facts of money: protected time that was reserved from the budget stays paid by it,
+and a budget that was granted GPU time and has none left funds nothing.
+
+Pure functions of the state; the result is recomputed in every cycle and never stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core import ledger
+from apportion.core.decisions import FundingChanged
+from apportion.core.kernels import share
+from apportion.core.policy.emit import Emit
+from apportion.core.reasons import Funding, Payer
+from apportion.core.state import schema
+from apportion.core.state.codes import PAYER_CODE
+from apportion.core.state.state import State
+from apportion.core.units import MILLI, gpu_us
+
+I64 = NDArray[np.int64]
+
+
+@dataclass
+class Shares:
+    """What the cycle knows of budgets; one entry per budget row, milli-GPU."""
+
+    entitled: I64  # a
+    allowance: I64  # f; an inner row is the sum of its leaves
+    running: I64  # r, kept current while the cycle starts and stops runs; inner rows are sums
+    reserved_us: I64  # protected time promised and not yet charged
+
+
+def shares_of(state: State) -> Shares:
+    """Compute entitlements and allowances of all pools."""
+    budget, rows = state.budget, state.budget.used
+    entitled = np.zeros(rows, dtype=np.int64)
+    allowance = np.zeros(rows, dtype=np.int64)
+    demand = budget.column("running_milli") + budget.column("pending_milli")
+    reserved = ledger.reserved_us(state, state.counters.time_ms)
+    barred = np.zeros(rows, dtype=np.int64)
+    for row in range(rows):
+        if budget.closed[row]:
+            barred[row] = 1
+        elif budget.metered[row]:
+            spent = int(budget.charged_us[row]) + int(reserved[row])
+            barred[row] = int(int(budget.granted_us[row]) - spent <= 0)
+        parent = int(budget.parent[row])
+        if parent >= 0 and barred[parent]:
+            barred[row] = 1
+    for pool in range(state.pool.used):
+        root, capacity = int(state.pool.root[pool]), capacity_milli(state, pool)
+        share.water_fill(root, capacity, rows, budget.pool, budget.parent, budget.share_ppm, demand, entitled)
+        share.allowances(
+            root, capacity, int(state.pool.horizon_ms[pool]), rows, budget.pool, budget.children, demand, entitled,
+            budget.lag_us, barred, allowance,
+        )  # fmt: skip
+        share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)
+    return Shares(entitled, allowance, budget.column("running_milli").copy(), reserved)
+
+
+def capacity_milli(state: State, pool: int) -> int:
+    """Return the GPUs of the pool that are in service, used or not."""
+    in_pool = state.node.column("pool")[state.gpu.column("node")] == pool
+    return int((in_pool & (state.gpu.column("out") == 0)).sum()) * MILLI
+
+
+def fundable(state: State, shares: Shares, workload: int) -> tuple[bool, Funding]:
+    """Tell whether a pending workload would be funded if it started now, and why."""
+    table = state.workload
+    leaf, milli = int(table.budget[workload]), int(table.gpus_milli[workload])
+    if not table.min_runtime_ms[workload]:
+        return False, Funding.IDLE_CYCLES
+    if state.budget.closed[leaf]:
+        return False, Funding.BUDGET_CLOSED
+    left = ledger.available_us(state, leaf, shares.reserved_us)
+    if left is not None and left < max(1, gpu_us(milli, int(table.min_runtime_ms[workload]))):
+        return False, Funding.BALANCE_SPENT
+    if 2 * int(shares.running[leaf]) + milli > 2 * int(shares.allowance[leaf]):
+        return False, Funding.ABOVE_ALLOWANCE
+    return True, Funding.WITHIN_ALLOWANCE
+
+
+def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
+    """Write ``funding.changed`` for every run whose payer is not what the rule says now."""
+    run, now_ms = state.run, state.counters.time_ms
+    rows = np.array([r for r in run.live_rows() if int(run.state[r]) != schema.ENDED], dtype=np.int64)
+    if not len(rows):
+        return
+    workload = run.workload[rows]
+    keys = (state.workload.event_seq[workload], run.placed_ms[rows], -state.workload.priority[workload])
+    order = rows[np.lexsort(keys)]  # lexsort is stable and the sequence unique: a total order
+    walked = order[run.idle_cycles[order] == 0]
+    within = np.zeros(run.used, dtype=np.int64)
+    before = np.zeros(run.used, dtype=np.int64)
+    share.funded_prefix(
+        walked, len(walked), run.budget, run.gpus_milli, shares.allowance, within, before,
+        np.zeros(state.budget.used, dtype=np.int64), np.ones(state.budget.used, dtype=np.int64),
+    )  # fmt: skip
+    for row in (int(r) for r in order):
+        leaf = int(run.budget[row])
+        payer, why = Payer.UNFUNDED, Funding.ABOVE_ALLOWANCE
+        if run.idle_cycles[row]:
+            why = Funding.IDLE_CYCLES
+        elif run.reserved[row] and now_ms < int(run.protected_until_ms[row]):
+            payer, why = Payer.BUDGET, Funding.PROTECTED
+        elif state.budget.closed[leaf]:
+            why = Funding.BUDGET_CLOSED
+        elif within[row]:
+            payer, why = Payer.BUDGET, Funding.WITHIN_ALLOWANCE
+        else:
+            left = ledger.available_us(state, leaf, shares.reserved_us)
+            if left is not None and left <= 0:
+                why = Funding.BALANCE_SPENT
+        if PAYER_CODE[payer.value] != int(run.payer[row]):
+            emit(
+                FundingChanged(
+                    workload=state.workload.keys[int(run.workload[row])],
+                    run=int(run.run_no[row]),
+                    budget=state.budget_path(leaf),
+                    payer=payer.value,
+                    why=why.value,
+                    allowance_milli=int(shares.allowance[leaf]),
+                    before_milli=int(before[row]),
+                )
+            )

@@ -1,0 +1,230 @@
+"""Starts: held workloads first, then funded heads in fair order (with preemption and the one reservation), then everybody.
+
+Fair order: from the root of the pool's tree to the child with the largest (allowance - running) / share. Pass 1 serves the funded
+heads of the budgets' queues; one that does not fit may preempt, and the first that can do neither gets the reservation, after
+which nobody else preempts and others start only where they do not delay it. Pass 2 serves all queues in depth, so that no GPU
+idles while something placeable waits; pass 3 work that asked for idle cycles only. A budget that lost a run in this cycle starts
+nothing in it.
+
+Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
+tried again in the cycle, because starts only take space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.decisions import GpusReserved, RunPlaced
+from apportion.core.kernels import queue as queue_kernels
+from apportion.core.kernels import share
+from apportion.core.policy.emit import Emit
+from apportion.core.policy.fitting import find_gpus
+from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.preempting import preempt_for
+from apportion.core.policy.shadowing import Shadow, shadow_for
+from apportion.core.reasons import Funding, Payer
+from apportion.core.state import schema
+from apportion.core.state.holdings import held_gpus, pieces_of
+from apportion.core.state.state import State
+from apportion.core.units import MILLI, gpu_us
+
+I64 = NDArray[np.int64]
+
+SHAPES_TRIED_MAX = 512
+
+
+@dataclass
+class Turn:
+    """What the passes over one pool share. ``queue`` is the queue as it was; rows that started meanwhile are skipped by state."""
+
+    pool: int
+    queue: I64
+    first: I64
+    last: I64
+    shadow: Shadow
+    blocked: I64  # per budget row: lost a run in this cycle
+    failed: I64 = field(default_factory=lambda: np.zeros((SHAPES_TRIED_MAX, 3), dtype=np.int64))
+    failed_count: int = 0
+    may_preempt: bool = True
+
+
+def place_all(state: State, emit: Emit, shares: Shares) -> list[Shadow]:
+    """Emit the starts, holds and preemptions of this cycle; returns the reservation of each pool."""
+    _count_held_as_running(state, shares)
+    start_held(state, emit, shares)
+    return [_place_pool(state, emit, shares, pool) for pool in range(state.pool.used)]
+
+
+def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Shadow:
+    rows = state.budget.used
+    turn = Turn(
+        pool=pool,
+        queue=state.queue[: state.queued].copy(),
+        first=np.zeros(rows, dtype=np.int64),
+        last=np.zeros(rows, dtype=np.int64),
+        shadow=Shadow.none(state),
+        blocked=np.zeros(rows, dtype=np.int64),
+    )
+    if state.queued:
+        queue_kernels.segments(turn.queue, state.queued, state.workload.budget, turn.first, turn.last)
+        _funded_heads(state, emit, shares, turn)
+        for idle_cycles in (0, 1):
+            if int(state.pool.idle_milli[pool]) > 0:
+                _everybody(state, emit, shares, turn, idle_cycles)
+    return turn.shadow
+
+
+def _count_held_as_running(state: State, shares: Shares) -> None:
+    """A budget whose GPUs are being freed for it has them already, as far as order and funding go."""
+    for row in state.queue[: state.queued]:
+        if int(state.workload.state[row]) == schema.HELD:
+            _add_running(state, shares, int(row), 1)
+
+
+def _add_running(state: State, shares: Shares, workload: int, sign: int) -> None:
+    if not state.workload.min_runtime_ms[workload]:
+        return
+    line = int(state.workload.budget[workload])
+    while line >= 0:
+        shares.running[line] += sign * int(state.workload.gpus_milli[workload])
+        line = int(state.budget.parent[line])
+
+
+def start_held(state: State, emit: Emit, shares: Shares) -> None:
+    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service."""
+    for row in [int(r) for r in state.queue[: state.queued] if int(state.workload.state[r]) == schema.HELD]:
+        gpus = held_gpus(state, row)
+        milli_each = min(MILLI, int(state.workload.milli_per_node[row]))
+        if any(int(state.gpu.out[gpu]) for gpu in gpus):
+            emit(GpusReserved(workload=state.workload.keys[row], pieces=()))
+            _add_running(state, shares, row, -1)
+        elif all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus):
+            _add_running(state, shares, row, -1)
+            _start(state, emit, shares, row, gpus, beneficiary=True)
+
+
+def _candidate(state: State, turn: Turn, leaf: int, start: int, idle_cycles: int, failed_count: int) -> int:
+    table = state.workload
+    return int(
+        queue_kernels.next_candidate(
+            turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.shadow.start_ms, idle_cycles,
+            table.state, schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms,
+            table.expected_runtime_ms, table.not_before_ms, turn.failed, failed_count,
+        )
+    )  # fmt: skip
+
+
+def _next_leaf(state: State, shares: Shares, turn: Turn, ready: I64) -> int:
+    budget, root = state.budget, int(state.pool.root[turn.pool])
+    return int(
+        share.next_leaf(
+            root, budget.used, budget.pool, budget.parent, budget.children, budget.share_ppm,
+            shares.allowance, shares.running, ready,
+        )
+    )  # fmt: skip
+
+
+def _is_short(state: State, turn: Turn, workload: int) -> bool:
+    """Tell whether the workload says that it is over before the reservation starts."""
+    expected_ms = int(state.workload.expected_runtime_ms[workload])
+    return expected_ms > 0 and state.counters.time_ms + expected_ms <= turn.shadow.start_ms
+
+
+def _fit(state: State, turn: Turn, workload: int) -> list[int]:
+    masked = turn.shadow.masked
+    if turn.shadow.workload >= 0 and _is_short(state, turn, workload):
+        masked = np.zeros_like(masked)
+    return find_gpus(state, workload, state.gpu.column("used_milli"), masked)
+
+
+def _funded_heads(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
+    heads = np.full(state.budget.used, -1, dtype=np.int64)
+    ready = np.zeros(state.budget.used, dtype=np.int64)
+
+    def look(leaf: int) -> None:
+        position = _candidate(state, turn, leaf, int(turn.first[leaf]), 0, 0)
+        heads[leaf] = int(turn.queue[position]) if position >= 0 else -1
+        ready[leaf] = int(position >= 0 and not turn.blocked[leaf] and fundable(state, shares, int(heads[leaf]))[0])
+
+    for busy in np.flatnonzero((turn.last > turn.first) & (state.budget.column("pool") == turn.pool)):
+        look(int(busy))
+    while (leaf := _next_leaf(state, shares, turn, ready)) >= 0:
+        workload = int(heads[leaf])
+        gpus = _fit(state, turn, workload)
+        if gpus:
+            _start(state, emit, shares, workload, gpus)
+            look(leaf)
+            continue
+        losers = preempt_for(state, emit, shares, workload) if turn.may_preempt else None
+        if losers is not None:
+            _add_running(state, shares, workload, 1)
+            for loser in losers:
+                turn.blocked[loser] = 1
+                ready[loser] = 0
+            look(leaf)
+            continue
+        if turn.may_preempt:
+            turn.may_preempt = False
+            turn.shadow = shadow_for(state, workload)
+        ready[leaf] = 0
+
+
+def _everybody(state: State, emit: Emit, shares: Shares, turn: Turn, idle_cycles: int) -> None:
+    position = turn.first.copy()
+    ready = ((turn.last > turn.first) & (turn.blocked == 0) & (state.budget.column("pool") == turn.pool)).astype(np.int64)
+    while (leaf := _next_leaf(state, shares, turn, ready)) >= 0:
+        found = _candidate(state, turn, leaf, int(position[leaf]), idle_cycles, turn.failed_count)
+        if found < 0:
+            ready[leaf] = 0
+            continue
+        position[leaf] = found
+        workload = int(turn.queue[found])
+        gpus = _fit(state, turn, workload)
+        if gpus:
+            _start(state, emit, shares, workload, gpus)
+        elif turn.failed_count < SHAPES_TRIED_MAX:
+            turn.failed[turn.failed_count] = (
+                int(state.workload.nodes[workload]),
+                int(state.workload.milli_per_node[workload]),
+                int(_is_short(state, turn, workload)),
+            )
+            turn.failed_count += 1
+        else:
+            ready[leaf] = 0
+
+
+def _start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, beneficiary: bool = False) -> None:
+    table, now_ms = state.workload, state.counters.time_ms
+    leaf, pool, milli = int(table.budget[workload]), int(table.pool[workload]), int(table.gpus_milli[workload])
+    min_runtime_ms = int(table.min_runtime_ms[workload])
+    funded, why = fundable(state, shares, workload)
+    if beneficiary and why is Funding.ABOVE_ALLOWANCE:
+        funded, why = True, Funding.WITHIN_ALLOWANCE  # it was when its GPUs were freed; its certificate says so
+    protected_ms = min_runtime_ms if funded else min(min_runtime_ms, int(state.pool.quantum_ms[pool]))
+    reserved = gpu_us(milli, min_runtime_ms) if funded else 0
+    emit(
+        RunPlaced(
+            workload=table.keys[workload],
+            run=int(table.run_no[workload]) + 1,
+            budget=state.budget_path(leaf),
+            pool=state.pool.keys[pool],
+            gpus_milli=milli,
+            pieces=pieces_of(state, gpus, min(MILLI, int(table.milli_per_node[workload]))),
+            payer=(Payer.BUDGET if funded else Payer.UNFUNDED).value,
+            why=why.value,
+            protected_until_ms=now_ms + protected_ms,
+            reserved_gpu_us=reserved,
+            resume_from_ms=int(table.progress_ms[workload]),
+            allowance_milli=int(shares.allowance[leaf]),
+            running_milli=int(shares.running[leaf]),
+            beneficiary=beneficiary,
+        )
+    )
+    _add_running(state, shares, workload, 1)
+    line = leaf
+    while reserved and line >= 0:
+        shares.reserved_us[line] += reserved
+        line = int(state.budget.parent[line])

@@ -1,0 +1,80 @@
+"""The one reservation of a cycle: where and when the first funded workload that cannot start will start (EASY backfill).
+
+Each node's readiness is the instant at which it has enough GPUs free, by what is known of its runs: the stated limit; for an
+unfunded run also the end of its protected time, for it may be asked to go then; for a stopping run the end of its grace; a run
+that states nothing is taken to end ``UNKNOWN_RUNTIME_MS`` after its start. The earliest nodes are kept: until then they take only
+work that is over before. The reservation is made anew in every cycle, so it dies with its holder. (Deeper reservations: the
+place for them is here.)
+
+A pure function of the state; nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.kernels import pack
+from apportion.core.state import schema
+from apportion.core.state.state import State
+from apportion.core.units import MILLI, MS_PER_DAY
+
+I64 = NDArray[np.int64]
+
+UNKNOWN_RUNTIME_MS = MS_PER_DAY
+NEVER_MS = 1 << 60
+
+
+@dataclass
+class Shadow:
+    """Nodes kept for ``workload`` (row; -1 = none) until ``start_ms``; ``masked`` has one entry per node."""
+
+    workload: int
+    start_ms: int
+    masked: I64
+
+    @classmethod
+    def none(cls, state: State) -> Shadow:
+        """Return the absence of a reservation."""
+        return cls(-1, 0, np.zeros(state.node.used, dtype=np.int64))
+
+
+def release_ms(state: State, run: int) -> int:
+    """Return when a run is expected to give its GPUs back, never before now."""
+    table, now_ms = state.run, state.counters.time_ms
+    if int(table.state[run]) == schema.STOPPING:
+        return max(now_ms, int(table.stop_by_ms[run]))
+    limit_ms = int(state.workload.expected_runtime_ms[int(table.workload[run])]) or UNKNOWN_RUNTIME_MS
+    until_ms = int(table.placed_ms[run]) + limit_ms
+    if int(table.payer[run]) == schema.PAYER_UNFUNDED:
+        until_ms = min(until_ms, int(table.protected_until_ms[run]))
+    return max(now_ms, until_ms)
+
+
+def shadow_for(state: State, workload: int) -> Shadow:
+    """Reserve the earliest nodes for a workload that cannot start now."""
+    now_ms, node = state.counters.time_ms, state.node
+    free_ms = np.full(state.gpu.used, now_ms, dtype=np.int64)
+    for run in state.run.live_rows():
+        if int(state.run.state[run]) == schema.ENDED:
+            continue
+        until_ms = release_ms(state, run)
+        alloc = int(state.run.first_alloc[run])
+        while alloc >= 0:
+            gpu = int(state.alloc.gpu[alloc])
+            free_ms[gpu] = max(int(free_ms[gpu]), until_ms)
+            alloc = int(state.alloc.next[alloc])
+    ready_ms = np.zeros(node.used, dtype=np.int64)
+    need = max(1, int(state.workload.milli_per_node[workload]) // MILLI)
+    pack.ready_times(
+        int(state.workload.pool[workload]), need, now_ms, NEVER_MS, node.used, node.pool, node.first_gpu, node.gpus,
+        state.gpu.out, state.gpu.held_by, free_ms, ready_ms,
+    )  # fmt: skip
+    order = np.argsort(ready_ms, kind="stable")[: int(state.workload.nodes[workload])]
+    shadow = Shadow.none(state)
+    if len(order) < int(state.workload.nodes[workload]) or int(ready_ms[order[-1]]) == NEVER_MS:
+        return Shadow(workload, 0, shadow.masked)
+    shadow.masked[order] = 1
+    return Shadow(workload, int(ready_ms[order[-1]]), shadow.masked)

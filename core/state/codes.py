@@ -1,0 +1,16 @@
+"""Enum members as the integers that columns hold: 1 + position in the enum, 0 = none. Enums only ever grow at their end."""
+
+from __future__ import annotations
+
+from apportion.core.reasons import NodeReason, Outcome, Payer, Pending
+from apportion.core.state import schema
+
+OUTCOMES = list(Outcome)
+OUTCOME_CODE = {outcome: index + 1 for index, outcome in enumerate(OUTCOMES)}
+PENDING_CODE = {reason.value: index + 1 for index, reason in enumerate(Pending)}
+SUSPEND_CODE = {
+    NodeReason.HEARTBEAT_TIMEOUT.value: schema.SUSPEND_HEARTBEAT,
+    NodeReason.START_FAILURES.value: schema.SUSPEND_START,
+    NodeReason.STOP_TIMEOUT.value: schema.SUSPEND_STOP,
+}
+PAYER_CODE = {Payer.BUDGET.value: schema.PAYER_BUDGET, Payer.UNFUNDED.value: schema.PAYER_UNFUNDED}

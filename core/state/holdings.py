@@ -1,0 +1,55 @@
+"""Who holds which GPU: questions about the allocation table, answered in a fixed order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apportion.core.decisions import Piece
+from apportion.core.state.state import State
+
+
+def gpus_of_run(state: State, run: int) -> list[int]:
+    """Return the GPU rows of a run in the order of its pieces."""
+    rows = []
+    alloc = int(state.run.first_alloc[run])
+    while alloc >= 0:
+        rows.append(int(state.alloc.gpu[alloc]))
+        alloc = int(state.alloc.next[alloc])
+    return rows
+
+
+def runs_on_node(state: State, node: int) -> list[int]:
+    """Return the rows of runs that hold a GPU of the node, ascending."""
+    used = state.alloc.used
+    on_node = state.gpu.node[state.alloc.gpu[:used]] == node
+    live = state.alloc.milli[:used] > 0
+    return [int(row) for row in np.unique(state.alloc.run[:used][on_node & live])]
+
+
+def pieces_of(state: State, gpus: list[int], milli_each: int) -> tuple[Piece, ...]:
+    """Return GPU rows as pieces per node, in the order given."""
+    pieces: list[Piece] = []
+    node, positions = -1, list[int]()
+    for gpu in gpus:
+        if int(state.gpu.node[gpu]) != node:
+            if positions:
+                pieces.append(Piece(state.node.keys[node], tuple(positions), milli_each))
+            node, positions = int(state.gpu.node[gpu]), []
+        positions.append(int(state.gpu.position[gpu]))
+    if positions:
+        pieces.append(Piece(state.node.keys[node], tuple(positions), milli_each))
+    return tuple(pieces)
+
+
+def gpu_rows(state: State, pieces: tuple[Piece, ...]) -> list[int]:
+    """Return the GPU rows that pieces name, in their order."""
+    rows: list[int] = []
+    for piece in pieces:
+        first = int(state.node.first_gpu[state.node.row_of[piece.node]])
+        rows.extend(first + position for position in piece.gpus)
+    return rows
+
+
+def held_gpus(state: State, workload: int) -> list[int]:
+    """Return the GPU rows held for a workload, ascending."""
+    return [int(row) for row in np.flatnonzero(state.gpu.column("held_by") == workload + 1)]

@@ -1,0 +1,173 @@
+"""The columns of each table, with their meaning. Everything is int64; ``-1`` or ``0`` as "none" is said per column.
+
+Adding a column is a new snapshot schema: raise ``SCHEMA`` in ``snapshot.py``.
+"""
+
+from __future__ import annotations
+
+from apportion.core.state.table import Column, Table
+
+# workload.state
+NEW, PENDING, HELD, RUNNING, OVER = 1, 2, 3, 4, 5
+# run.state
+PLACED, STARTED, STOPPING, ENDED = 1, 2, 3, 4
+# run.payer
+PAYER_BUDGET, PAYER_UNFUNDED = 1, 2
+# run.stop_cause
+STOP_NONE, STOP_PREEMPT, STOP_CANCEL = 0, 1, 2
+# pool.refund_rule
+REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
+# node.suspended
+SUSPEND_NONE, SUSPEND_HEARTBEAT, SUSPEND_START, SUSPEND_STOP = 0, 1, 2, 3
+
+
+class PoolTable(Table):
+    """GPUs of one class in one cluster. Key: pool name."""
+
+    root: Column  # row of the pool's root budget
+    quantum_ms: Column  # q: default protected time, and the length of the certificate's grace
+    horizon_ms: Column  # tau: what is owed is paid back over this time
+    protected_cap_ms: Column
+    heartbeat_timeout_ms: Column
+    start_timeout_ms: Column
+    review_ms: Column  # a cycle at least this often while there is work
+    refund_rule: Column
+    supply_milli: Column  # rates now
+    down_milli: Column
+    idle_milli: Column
+    unfunded_milli: Column
+    supply_us: Column  # accrued GPU time up to State.accrued_ms
+    down_us: Column
+    idle_us: Column
+    unfunded_us: Column
+
+
+class NodeTable(Table):
+    """Machines. Key: node name. A node that left keeps its row with ``gpus`` = 0."""
+
+    pool: Column
+    agent: Column  # row in PrincipalTable
+    first_gpu: Column  # its GPUs are contiguous rows of GpuTable
+    gpus: Column  # offered now; 0 after it left
+    slots: Column  # rows of GpuTable that are its own, kept for its return
+    last_seen_ms: Column
+    beat: Column  # highest heartbeat counter
+    cordoned: Column
+    suspended: Column
+    start_failures: Column  # in a row
+
+
+class GpuTable(Table):
+    """Single GPUs, contiguous per node."""
+
+    node: Column
+    position: Column  # index inside the node
+    used_milli: Column
+    broken: Column  # by heartbeat
+    out: Column  # not placeable: broken, or its node is cordoned, suspended or gone
+    held_by: Column  # workload row + 1 that the GPU is held for; 0 = nobody
+
+
+class BudgetTable(Table):
+    """Lines of the budget tree. Key: ``pool:path``; the root of a pool is ``pool:``. A parent's row is below its children's."""
+
+    pool: Column
+    parent: Column  # -1 for the root
+    share_ppm: Column
+    children: Column  # count
+    closed: Column
+    metered: Column  # has been granted GPU time: the balance counts
+    granted_us: Column  # sum of grants and transfers
+    charged_us: Column  # funded time, own and below, after refunds
+    unfunded_us: Column  # unfunded time of its runs, own and below, after refunds
+    funded_milli: Column  # rates now, own and below
+    unfunded_milli: Column
+    running_milli: Column  # r: all running but idle-cycle runs, own and below
+    pending_milli: Column  # demand waiting, idle-cycle work excluded, own and below
+    lag_us: Column  # L of a leaf: entitled minus delivered
+    lag_milli: Column  # dL/dt of a leaf since State.accrued_ms
+    workloads: Column  # live workloads of the line itself
+    took_ms: Column  # when its last preemption took GPUs; 0 = never
+
+
+class WorkloadTable(Table):
+    """What is asked for, while it is not over. Key: workload id."""
+
+    state: Column
+    budget: Column
+    pool: Column
+    submitter: Column  # row in PrincipalTable
+    event_seq: Column
+    submit_ms: Column
+    nodes: Column
+    milli_per_node: Column
+    gpus_milli: Column  # total
+    min_runtime_ms: Column
+    expected_runtime_ms: Column
+    grace_ms: Column
+    priority: Column
+    auto_resume: Column
+    max_failures: Column
+    run_no: Column  # number of the latest run
+    run: Column  # row of the run in progress, -1 = none
+    progress_ms: Column  # useful time that is safe
+    failures: Column  # non-zero exits
+    start_failures: Column
+    not_before_ms: Column  # back-off
+    cancel_seq: Column  # sequence of the accepted cancellation; 0 = none
+    reason: Column  # last explained: index into Pending + 1
+    outcome: Column  # of the last run: index into Outcome + 1
+
+
+class RunTable(Table):
+    """Attempts in progress. Key: ``workload#run``."""
+
+    workload: Column
+    budget: Column
+    pool: Column
+    lead: Column  # node row of its first piece: its agent speaks for the run
+    run_no: Column
+    state: Column
+    gpus_milli: Column
+    idle_cycles: Column  # 1 = min_runtime 0
+    placed_ms: Column
+    started_ms: Column
+    protected_until_ms: Column
+    reserved: Column  # 1 = protected time was reserved from the budget (funded start)
+    payer: Column
+    payer_since_ms: Column
+    charged_us: Column  # up to payer_since_ms
+    unfunded_us: Column
+    checkpoint_ms: Column  # when the last safe point was reported; placed_ms at first
+    safe_charged_us: Column  # charged and unfunded at that time
+    safe_unfunded_us: Column
+    stop_cause: Column
+    stop_by_ms: Column  # SIGKILL is due
+    stop_seq: Column
+    ended_ms: Column
+    end_seq: Column  # event that ended it; 0 = the cycle did
+    outcome: Column  # index into Outcome + 1
+    exit_code: Column
+    missed: Column  # heartbeats in a row that do not list it
+    first_alloc: Column  # row in AllocTable
+
+
+class AllocTable(Table):
+    """GPUs held by runs: a linked list per run, in GPU order. No key."""
+
+    run: Column
+    gpu: Column
+    milli: Column
+    next: Column  # -1 = last
+
+
+class PrincipalTable(Table):
+    """Principals seen, to give them numbers. Key: principal token."""
+
+    operator: Column  # 1 = may operate
+
+
+class ClosedTable(Table):
+    """Workloads that are over: their ids stay taken for ``CLOSED_RETENTION_MS``. Key: workload id."""
+
+    closed_ms: Column

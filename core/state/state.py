@@ -1,0 +1,90 @@
+"""The whole state of a core: tables, counters, people's rights, and what waits to be said in the next cycle.
+
+Everything here is part of the digest and of snapshots, except the attributes under "derived", which are rebuilt from
+the rest. Written by ``core.fold`` and ``core.ledger`` only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.decisions import AnyDecision
+from apportion.core.state import schema
+from apportion.core.state.table import Table
+
+CHARGE, ADMINISTER = 1, 2
+EMPTY_CHAIN = b"\0" * 32
+
+
+@dataclass
+class Counters:
+    """Plain numbers of the state; all integers, in this order in the digest."""
+
+    seq: int = 0  # last record folded
+    time_ms: int = 0  # its time
+    accrued_ms: int = 0  # accounts are exact up to here
+    cycle: int = 0  # cycles decided
+    cycle_ms: int = 0  # time of the last one
+    tick_pending: int = 0  # a tick was folded, its cycle is not decided
+    dirty: int = 0  # an input since the last cycle may change a decision
+    fair_stale: int = 1  # running or demand changed since lag rates were computed
+    core: int = 0  # logic number in force
+    stated: int = 0  # 1 = time comes from envelopes
+    opened: int = 0
+    heartbeats: int = 0
+    stale_heartbeats: int = 0
+    refused: int = 0
+    pruned_ms: int = 0
+
+
+@dataclass
+class State:
+    """All tables and counters."""
+
+    counters: Counters = field(default_factory=Counters)
+    log_id: str = ""
+    chain: bytes = EMPTY_CHAIN  # closed at each tick
+    unchained: list[bytes] = field(default_factory=list)  # frames since then
+    pool: schema.PoolTable = field(default_factory=schema.PoolTable)
+    node: schema.NodeTable = field(default_factory=schema.NodeTable)
+    gpu: schema.GpuTable = field(default_factory=schema.GpuTable)
+    budget: schema.BudgetTable = field(default_factory=schema.BudgetTable)
+    workload: schema.WorkloadTable = field(default_factory=schema.WorkloadTable)
+    run: schema.RunTable = field(default_factory=schema.RunTable)
+    alloc: schema.AllocTable = field(default_factory=schema.AllocTable)
+    principal: schema.PrincipalTable = field(default_factory=schema.PrincipalTable)
+    closed: schema.ClosedTable = field(default_factory=schema.ClosedTable)
+    members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER
+    refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
+    # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
+    queue: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+    queued: int = 0
+
+    def tables(self) -> dict[str, Table]:
+        """Return the tables in the order of the digest."""
+        return {
+            "pool": self.pool,
+            "node": self.node,
+            "gpu": self.gpu,
+            "budget": self.budget,
+            "workload": self.workload,
+            "run": self.run,
+            "alloc": self.alloc,
+            "principal": self.principal,
+            "closed": self.closed,
+        }
+
+    def budget_key(self, pool: str, path: str) -> str:
+        """Return the key of a budget line."""
+        return f"{pool}:{path}"
+
+    def budget_path(self, row: int) -> str:
+        """Return the path of a budget line ("" for a pool's root)."""
+        return self.budget.keys[row].split(":", 1)[1]
+
+    def run_ref(self, workload: str, run_no: int) -> str:
+        """Return the key of a run."""
+        return f"{workload}#{run_no}"

@@ -1,0 +1,113 @@
+"""A table: named int64 columns of equal length, rows by number, an optional unique key per row.
+
+Rows are physical: the free list and the order in which rows are reused are part of the state, so two cores that
+folded the same records hold the same row numbers. Capacity (how far arrays have grown) is not part of the state.
+
+Writers are the fold functions only; everybody else reads columns. It must never depend on the order of a set or on
+anything outside its own contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[np.int64]
+
+_FIRST_CAPACITY = 64
+
+
+def key_code(key: str) -> int:
+    """Return 63 bits of a hash of ``key``: puts names into the digest at the price of one column."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") >> 1
+
+
+class Table:
+    """Base of all tables. A subclass declares its columns as class annotations of type ``Column``."""
+
+    key_code: Column
+
+    def __init__(self) -> None:
+        self.used = 0  # rows ever in use; free ones among them are on the free list
+        self.free: list[int] = []  # reused last in, first out
+        self.keys: list[str] = []  # by row; "" for a free row or a table without keys
+        self.row_of: dict[str, int] = {}
+        self.capacity = _FIRST_CAPACITY
+        self.names: tuple[str, ...] = ("key_code", *(n for n in type(self).__annotations__ if n != "key_code"))
+        for name in self.names:
+            setattr(self, name, np.zeros(self.capacity, dtype=np.int64))
+
+    def __len__(self) -> int:
+        """Return the number of rows in use."""
+        return self.used - len(self.free)
+
+    def column(self, name: str) -> Column:
+        """Return the used part of a column (a view)."""
+        array: Column = getattr(self, name)
+        return array[: self.used]
+
+    def add(self, key: str = "") -> int:
+        """Take a row, zeroed, under ``key`` (unique unless empty) and return its number."""
+        if key and key in self.row_of:
+            raise KeyError(f"{type(self).__name__}: key {key!r} exists")
+        if self.free:
+            row = self.free.pop()
+            self.keys[row] = key
+        else:
+            row = self.used
+            if row == self.capacity:
+                self._grow(2 * self.capacity)
+            self.used += 1
+            self.keys.append(key)
+        if key:
+            self.row_of[key] = row
+            self.key_code[row] = key_code(key)
+        return row
+
+    def remove(self, row: int) -> None:
+        """Give the row back; its columns are zeroed so that no old value survives in the digest."""
+        key = self.keys[row]
+        if key:
+            del self.row_of[key]
+        self.keys[row] = ""
+        for name in self.names:
+            getattr(self, name)[row] = 0
+        self.free.append(row)
+
+    def live_rows(self) -> list[int]:
+        """Return the rows in use, ascending."""
+        if not self.free:
+            return list(range(self.used))
+        mask = np.ones(self.used, dtype=np.bool_)
+        mask[self.free] = False
+        return [int(row) for row in np.flatnonzero(mask)]
+
+    def _grow(self, capacity: int) -> None:
+        for name in self.names:
+            array = np.zeros(capacity, dtype=np.int64)
+            array[: self.used] = self.column(name)
+            setattr(self, name, array)
+        self.capacity = capacity
+
+    def physical(self) -> list[bytes]:
+        """Return the bytes that identify the contents: free list, then each column's used part."""
+        return [
+            np.array([self.used, *self.free], dtype=np.int64).tobytes(),
+            *(self.column(name).tobytes() for name in self.names),
+        ]
+
+    def restore(self, used: int, free: list[int], keys: list[str], columns: dict[str, bytes]) -> None:
+        """Replace the contents by what a snapshot holds."""
+        self.used = 0
+        capacity = _FIRST_CAPACITY
+        while capacity < used:
+            capacity *= 2
+        self._grow(capacity)
+        self.used = used
+        self.free = list(free)
+        self.keys = list(keys)
+        self.row_of = {key: row for row, key in enumerate(keys) if key}
+        for name in self.names:
+            getattr(self, name)[:used] = np.frombuffer(columns[name], dtype=np.int64)
