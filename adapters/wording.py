@@ -31,11 +31,11 @@ R, O, F, P, N = Refusal, Outcome, Funding, Pending, NodeReason  # noqa: E741 - s
 # One table per enum: the values are strings, and ``Refusal.BUDGET_CLOSED == Funding.BUDGET_CLOSED`` holds.
 REFUSAL: dict[Enum, Words] = {
     R.MALFORMED_SUBJECT: Words(
-        "the subject is not of the form ap.ev.<principal>.<type>[: {entity}]",
+        "the subject is not of the form ap.ev.<principal>.<type>[: {detail}]",
         "publish on ap.ev.<your principal>.<event type>",
     ),
     R.TOO_LARGE: Words(
-        "the event's body is larger than the log accepts[: {bytes} bytes, at most {max_bytes}]",
+        "the event's body is larger than the log accepts[: {bytes} bytes, at most {limit}]",
         "keep large data in files and pass their paths",
     ),
     R.BROKEN_JSON: Words(
@@ -46,7 +46,7 @@ REFUSAL: dict[Enum, Words] = {
         "the type in the body is not the type in the subject[: {detail}]",
         "publish each event on the subject of its own type",
     ),
-    R.UNKNOWN_TYPE: Words("no event has this type[: {event_type}]", "`apportion schema` lists all event types"),
+    R.UNKNOWN_TYPE: Words("no event has this type[: {detail}]", "`apportion schema` lists all event types"),
     R.UNKNOWN_VERSION: Words(
         "this core does not know that version[ of {event_type}][: {detail}]",
         "upgrade the core, or publish a version it knows (`apportion schema`)",
@@ -64,24 +64,24 @@ REFUSAL: dict[Enum, Words] = {
         "use a new directory or stream for a new log",
     ),
     R.NOT_PERMITTED: Words(
-        "[{principal}: ]this is not permitted[ on {entity}][: {detail}]",
+        "not permitted[: {detail}]",
         "ask an operator or an administrator of the budget: `apportion member grant BUDGET {principal}`",
     ),
     R.UNKNOWN_POOL: Words("there is no pool [{entity}]", "`apportion status` lists the pools"),
     R.UNKNOWN_NODE: Words("there is no node [{entity}]", "`apportion node list` shows the nodes"),
     R.UNKNOWN_BUDGET: Words(
-        "there is no budget [{entity}][ in pool {pool}]",
+        "there is no budget [{entity}][: {detail}]",
         "`apportion budget list` shows the budgets; an operator creates one with `apportion budget set`",
     ),
     R.UNKNOWN_WORKLOAD: Words("there is no workload [{entity}]", "`apportion queue` lists the workloads"),
-    R.DUPLICATE: Words("[{entity} ]exists already", "use another id, or look at the one that exists"),
+    R.DUPLICATE: Words("[{entity} ]exists already[: {detail}]", "use another id, or look at the one that exists"),
     R.BUDGET_CLOSED: Words("budget [{entity} ]is closed", "charge another budget (`apportion budget list`)"),
     R.BUDGET_NOT_LEAF: Words(
         "budget [{entity} ]has budgets below it, and workloads charge leaves only",
         "choose one of the budgets below it (`apportion budget list`)",
     ),
     R.BUDGET_IN_USE: Words(
-        "budget [{entity} ]still has workloads, budgets below it or a balance",
+        "budget [{entity} ]still has workloads, budgets below it or a balance[: {detail}]",
         "finish or cancel its workloads, close what is below it, and transfer its balance first",
     ),
     R.OVERCOMMITTED: Words(
@@ -93,7 +93,8 @@ REFUSAL: dict[Enum, Words] = {
         "transfer less, or ask for a grant",
     ),
     R.NEVER_FITS: Words(
-        "no pool named has, or ever had, nodes for this shape[; the largest possible is {largest_milli}]",
+        "no pool named has, or ever had, nodes for this shape[: it needs {nodes_needed} such nodes of {nodes_able} there are]"
+        "[; the largest node has {largest_node_milli}]",
         "ask for fewer GPUs, spread them over more nodes (--nodes), or name another pool (--pool)",
     ),
     R.BAD_SHAPE: Words(
@@ -109,7 +110,9 @@ REFUSAL: dict[Enum, Words] = {
         "node [{entity} ]cannot change its size while it holds runs",
         "cordon it, wait until it is empty, then join it again",
     ),
-    R.STALE: Words("the report is about a run or node that is over[: {entity}]", "nothing to do; it changed nothing"),
+    R.STALE: Words(
+        "the report is about something that is over[: {entity}][ ({detail})]", "nothing to do; it changed nothing"
+    ),
 }
 OUTCOME: dict[Enum, Words] = {
     O.SUCCEEDED: Words("it finished[ after {ran_ms}]", ""),
@@ -189,7 +192,7 @@ PENDING: dict[Enum, Words] = {
 }
 NODE: dict[Enum, Words] = {
     N.HEARTBEAT_TIMEOUT: Words(
-        "it has not been heard from in time[; last seen {last_seen_ms}]",
+        "it has not been heard from for more than its limit[ of {timeout_ms}][; last seen {last_seen_ms}]",
         "check that the node and its agent run; a heartbeat brings it back",
     ),
     N.START_FAILURES: Words(
@@ -225,7 +228,7 @@ ENUMS: dict[str, type[Enum]] = {
     "node": NodeReason,
     "tick": TickWhy,
 }
-_DURATIONS = {"cap_ms", "ran_ms", "quantum_ms", "age_ms", "grace_ms"}
+_DURATIONS = {"timeout_ms", "cap_ms", "ran_ms", "quantum_ms", "age_ms", "grace_ms"}
 _PLACE = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 
