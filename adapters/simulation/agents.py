@@ -32,6 +32,7 @@ from apportion.core.events import (
 SECOND_MS = 1_000
 LIST_RUNS_AFTER_RETURN = 5  # beats
 KILLED_WHEN_BACK = -1
+WATCHDOG_MS = 30 * 60 * SECOND_MS  # a process that waits for a lost peer or GPU gives up after so long
 
 
 class Stage(Protocol):
@@ -137,6 +138,8 @@ class Agents:
             self._end(at_ms, run, "failed", exit_code=1 + hashed(self._seed, run.workload) % 125)
         elif kind == "exit":
             self._end(at_ms, run, "succeeded")
+        elif kind == "watchdog":
+            self._end(at_ms, run, "failed", exit_code=134, detail="no progress for 30 minutes")
         elif kind == "crash":
             self._end(at_ms, run, "failed", exit_code=74, detail="the GPU is gone")
         else:
@@ -217,7 +220,7 @@ class Agents:
                 node.present = False
             node.reachable = False
             if incident.kind is not Kind.BLIP:
-                self._lose_processes(node)
+                self._lose_processes(at_ms, node)
 
     def end(self, at_ms: int, incident: Incident) -> None:
         """An incident is over."""
@@ -239,8 +242,10 @@ class Agents:
                 self._stage.plan(at_ms + 5 * SECOND_MS, "crash", run, run.token)
             elif run.stop_by_ms > 0:
                 self._begin_stop(at_ms, run)
+            else:
+                self._stage.plan(at_ms + WATCHDOG_MS, "watchdog", run, run.token)
 
-    def _lose_processes(self, node: Node) -> None:
+    def _lose_processes(self, at_ms: int, node: Node) -> None:
         node.alive = False
         node.before_crash = list(node.runs.values())
         node.runs.clear()
@@ -251,7 +256,9 @@ class Agents:
                 run.token += 1
                 run.over = True
             elif run.stop_by_ms <= 0:
-                run.token += 1  # its peers hang until somebody stops them
+                run.token += 1  # its peers wait for it in vain
+                if run.started:
+                    self._stage.plan(at_ms + WATCHDOG_MS, "watchdog", run, run.token)
 
     def _come_back(self, at_ms: int, node: Node, kind: Kind) -> None:
         """Late reports first; then the agent puts in order what was decided meanwhile."""

@@ -68,13 +68,13 @@ class Simulation:
             if self.core.fold(self.logs.append(event)):
                 self._decide()
         due_ms = self.core.due_ms()
-        if self.core.dirty or (due_ms is not None and due_ms <= until_ms):
-            if self.core.fold(self.logs.append(self._tick(until_ms))):
-                self._decide()
+        due = due_ms is not None and due_ms <= until_ms
+        if (self.core.dirty or due) and self.core.fold(self.logs.append(self._tick(until_ms))):
+            self._decide()
 
     def _tick(self, at_ms: int) -> Stated:
-        why = "dirty" if self.core.dirty else "due"
-        return stated(at_ms, LEADER, ClockTick(why="dirty" if why == "dirty" else "due"), f"tick.{self.core.cycle + 1}")
+        tick = ClockTick(why="dirty" if self.core.dirty else "due")
+        return stated(at_ms, LEADER, tick, f"tick.{self.core.cycle + 1}")
 
     def _decide(self) -> None:
         body = self.core.decide()

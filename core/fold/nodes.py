@@ -120,16 +120,19 @@ def node_heartbeat(state: State, event: NodeHeartbeat, principal: str, seq: int)
 
 
 def _compare_runs(state: State, node: int, listed: tuple[str, ...], seq: int) -> None:
-    """Count runs that their lead node no longer lists; after three beats they are lost."""
-    run = state.run
-    for row in run.live_rows():
-        if int(run.lead[row]) != node or int(run.state[row]) not in (schema.STARTED, schema.STOPPING):
+    """Count beats that no longer list a run which has GPUs here; after three it is lost, on whichever node of a gang."""
+    run, alloc = state.run, state.alloc
+    for row in runs_on_node(state, node):
+        if int(run.state[row]) not in (schema.STARTED, schema.STOPPING):
             continue
-        if run.keys[row] in listed:
-            run.missed[row] = 0
-            continue
-        run.missed[row] += 1
-        if int(run.missed[row]) >= MISSED_BEATS_LOST:
+        missed = 0
+        here = int(run.first_alloc[row])
+        while here >= 0:
+            if int(state.gpu.node[int(alloc.gpu[here])]) == node:
+                alloc.missed[here] = 0 if run.keys[row] in listed else int(alloc.missed[here]) + 1
+                missed = int(alloc.missed[here])
+            here = int(alloc.next[here])
+        if missed >= MISSED_BEATS_LOST:
             release_run(state, row, Outcome.LOST, seq=seq)
 
 

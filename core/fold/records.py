@@ -37,6 +37,7 @@ class _HeartbeatBody(msgspec.Struct, frozen=True):
     at_ms: int = 0
 
 
+_QUIET = (events.RunProgressed, events.DemandObserved, events.ForecastPublished)
 _heartbeat_decoder = msgspec.json.Decoder(_HeartbeatBody)
 _subjects: dict[str, tuple[str, str] | None] = {}  # a pure function remembered; not state
 
@@ -59,7 +60,6 @@ def fold_record(state: State, record: Record) -> bool:
     counters = state.counters
     if record.seq != counters.seq + 1:
         raise LogGap(counters.seq + 1, record.seq)
-    extend_chain(state, record)
     counters.seq = record.seq
     parts = _split(record.subject)
     if parts is not None and parts[1] == HEARTBEAT and len(record.body) <= MAX_BODY_BYTES:
@@ -69,6 +69,7 @@ def fold_record(state: State, record: Record) -> bool:
             body = None  # the slow path names what is wrong
         if body is not None and body.type == HEARTBEAT and body.v == 1 and counters.opened:
             _advance(state, record, body.at_ms)
+            extend_chain(state, record)
             no = nodes.node_heartbeat(state, body.data, parts[0], record.seq)
             if no is not None:
                 _refuse(state, record.seq, parts, no, body.data)
@@ -87,6 +88,7 @@ def _fold_any(state: State, record: Record, parts: tuple[str, str] | None) -> bo
             no = No(Refusal.BROKEN_JSON, *_place_of(error))
     at_ms = envelope.at_ms if envelope is not None else 0
     _advance(state, record, at_ms)
+    extend_chain(state, record)
     if parts is None:
         _refuse(state, record.seq, ("", record.subject[:128]), No(Refusal.MALFORMED_SUBJECT, detail=record.subject[:256]), None)
         return False
@@ -107,7 +109,11 @@ def _fold_any(state: State, record: Record, parts: tuple[str, str] | None) -> bo
     if no is not None:
         _refuse(state, record.seq, parts, no, event)
         return False
-    return isinstance(event, events.ClockTick)
+    if isinstance(event, events.ClockTick):
+        return True
+    if not isinstance(event, _QUIET):
+        state.counters.dirty = 1  # also when no decision can change: the next batch is the answer to who sent it
+    return False
 
 
 def _decode(event_type: str, version: int, data: msgspec.Raw) -> tuple[events.Event | None, No | None]:

@@ -89,7 +89,10 @@ def run_finished(state: State, event: RunFinished, principal: str, seq: int) -> 
 
 
 def outcome_of(state: State, run: int, reported: str) -> Outcome:
-    """Return the outcome: success is success, also inside a grace; a stop is blamed on who asked for it."""
+    """Return the outcome: success is success, also inside a grace; a stop is blamed on who asked for it.
+
+    A crash while one of its GPUs is reported broken is the hardware's fault, not the user's.
+    """
     if reported == "succeeded":
         return Outcome.SUCCEEDED
     if reported == "refused":
@@ -99,6 +102,8 @@ def outcome_of(state: State, run: int, reported: str) -> Outcome:
         return Outcome.PREEMPTED
     if cause == schema.STOP_CANCEL:
         return Outcome.CANCELLED
+    if any(int(state.gpu.broken[gpu]) for gpu in gpus_of_run(state, run)):
+        return Outcome.NODE_LOST
     return Outcome.FAILED
 
 

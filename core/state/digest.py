@@ -5,7 +5,8 @@ chain makes the log tamper-evident: ``chain = sha256(previous chain | frames sin
 tick, so its value stands in each batch. Between ticks the frames themselves are state (bounded by the reader's ticks),
 which keeps a snapshot possible at any record.
 
-Pure functions; a frame carries sequence, stored time, subject and body.
+Pure functions; a frame carries sequence, time as the core counts it, subject and body. (Not the server's stored time as such: in a
+log of stated time it is the clock of whoever replayed it, and the same history must give the same chain.)
 """
 
 from __future__ import annotations
@@ -21,16 +22,11 @@ from apportion.core.state.state import State
 _MAX_FRAMES = 4_096
 
 
-def frame(record: Record) -> bytes:
-    """Return the bytes of a record that enter the chain."""
-    return b"%d %d %b %d\n%b" % (
-        record.seq, record.stored_ms, record.subject.encode(), len(record.body), record.body,
-    )  # fmt: skip
-
-
 def extend_chain(state: State, record: Record) -> None:
-    """Take a record into the chain; closes a block when ``_MAX_FRAMES`` are open, whatever the ticks do."""
-    state.unchained.append(frame(record))
+    """Take a record into the chain, at the time it was given; closes a block when ``_MAX_FRAMES`` are open."""
+    state.unchained.append(
+        b"%d %d %b %d\n%b" % (record.seq, state.counters.time_ms, record.subject.encode(), len(record.body), record.body)
+    )
     if len(state.unchained) >= _MAX_FRAMES:
         close_chain(state)
 

@@ -148,7 +148,6 @@ class RunTable(Table):
     end_seq: Column  # event that ended it; 0 = the cycle did
     outcome: Column  # index into Outcome + 1
     exit_code: Column
-    missed: Column  # heartbeats in a row that do not list it
     first_alloc: Column  # row in AllocTable
 
 
@@ -159,6 +158,7 @@ class AllocTable(Table):
     gpu: Column
     milli: Column
     next: Column  # -1 = last
+    missed: Column  # heartbeats of the GPU's node in a row that do not list the run
 
 
 class PrincipalTable(Table):
