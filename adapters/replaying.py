@@ -77,6 +77,7 @@ class _Batches:
         self._first_input_seq = core.seq + (0 if core.tick_pending else 1)
         self._waiting: list[StoredBatch] = []
         self._placed = False
+        self.position = 0  # sequence in the decision log of the last batch handed out
 
     async def next(self) -> StoredBatch | None:
         """Return the next batch, None at the end of the log."""
@@ -94,7 +95,9 @@ class _Batches:
             fresh = [batch for batch in found if batch.input_seq >= self._first_input_seq]
             self._placed = self._placed or bool(fresh)
             self._waiting = fresh[::-1]
-        return self._waiting.pop()
+        batch = self._waiting.pop()
+        self.position = batch.seq
+        return batch
 
 
 class Difference(ApportionError):
@@ -164,9 +167,21 @@ async def state_at(
     Raises ``ValueError`` for a sequence outside the log or before the snapshot, ``LogGap``, ``LogMismatch``, and
     ``Difference`` when a stored cycle does not belong to the log.
     """
-    core = core_from(from_snapshot)
-    await _drive(core, event_log, decision_log, to_seq, Progress(), progress, derive=False)
+    core, _decision_seq = await state_and_position(event_log, decision_log, to_seq, from_snapshot, progress)
     return core
+
+
+async def state_and_position(
+    event_log: EventLog,
+    decision_log: DecisionLog,
+    to_seq: int | None = None,
+    from_snapshot: bytes | None = None,
+    progress: OnProgress | None = None,
+) -> tuple[Core, int]:
+    """Return the core as ``state_at``, and the sequence of the last batch it took (0: none since the snapshot)."""
+    core = core_from(from_snapshot)
+    batches = await _drive(core, event_log, decision_log, to_seq, Progress(), progress, derive=False)
+    return core, batches.position
 
 
 async def _drive(
@@ -178,7 +193,7 @@ async def _drive(
     progress: OnProgress | None,
     *,
     derive: bool,
-) -> None:
+) -> _Batches:
     last_seq = await event_log.last_seq()
     stop_seq = last_seq if to_seq is None else to_seq
     if stop_seq > last_seq:
@@ -188,7 +203,7 @@ async def _drive(
     batches = _Batches(decision_log, core)
     start_seq, at.last_seq = core.seq, stop_seq
     if core.tick_pending and not await _cycle(core, batches, at, derive, last_seq):
-        return
+        return batches
     while core.seq < stop_seq:
         records = await event_log.read(core.seq, min(READ_EVENTS, stop_seq - core.seq))
         if not records:
@@ -197,10 +212,11 @@ async def _drive(
         while position < len(records):
             position = core.fold_many(records, position)
             if core.tick_pending and not await _cycle(core, batches, at, derive, last_seq):
-                return
+                return batches
         at.events, at.seq, at.time_ms = core.seq - start_seq, core.seq, core.time_ms
         if progress is not None:
             progress(at)
+    return batches
 
 
 async def _cycle(core: Core, batches: _Batches, at: Progress, derive: bool, last_seq: int) -> bool:

@@ -192,16 +192,13 @@ def refund(state: State, budget_row: int, pool: int, charged_us: int, unfunded_u
 
 def reserved_us(state: State, now_ms: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return per budget line the protected time of funded runs that is reserved and not yet charged."""
-    run = state.run
-    outstanding = np.zeros(state.budget.used, dtype=np.int64)
+    run, budget = state.run, state.budget
+    outstanding = np.zeros(budget.used, dtype=np.int64)
     left = run.column("protected_until_ms") - now_ms
     rows = np.flatnonzero((run.column("reserved") == 1) & (left > 0) & (run.column("state") != schema.ENDED))
-    for row in rows:
-        amount = int(run.gpus_milli[row]) * int(left[row])
-        line = int(run.budget[row])
-        while line >= 0:
-            outstanding[line] += amount
-            line = int(state.budget.parent[line])
+    np.add.at(outstanding, run.budget[rows], run.gpus_milli[rows] * left[rows])
+    for pool in range(state.pool.used):
+        share.sum_up(int(state.pool.root[pool]), budget.used, budget.pool, budget.parent, budget.children, outstanding)
     return outstanding
 
 

@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
+from apportion.adapters.agent.naming import principal_token
 from apportion.core.units import GPU_US_PER_GPU_HOUR, MAX_POOL_MILLI, PPM
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -81,9 +82,8 @@ def instant_ms(text: str) -> int:
 
 
 def principal_of(name: str) -> str:
-    """Return ``name`` made fit to be a token of a subject: other characters become ``-``; never empty."""
-    token = re.sub(r"[^A-Za-z0-9_\-]+", "-", name.split("\\")[-1]).strip("-_")[:128]
-    return token or "nobody"
+    """Return a user's name made fit to be a token of a subject; never empty."""
+    return principal_token(name.split("\\")[-1])
 
 
 def checked_principal(text: str) -> str:

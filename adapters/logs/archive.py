@@ -1,11 +1,11 @@
-"""The log in files: what is kept when the server is gone, and what replay and audits read without one.
+r"""The log in files: what is kept when the server is gone, and what replay and audits read without one.
 
 ``export`` copies EVENTS and DECISIONS into a directory of segments; ``ArchiveEventLog`` and ``ArchiveDecisionLog`` are
 the ports over it. An export may be repeated: it goes on where the files end.
 
 A segment is a pure function of what it holds and of the segment before it::
 
-    APSEG1\\n | length of header u32 | header (JSON) | columns (int64, int32) | bodies | blake2b-256 of everything before
+    APSEG1\n | length of header u32 | header (JSON) | columns (int64, int32) | bodies | blake2b-256 of everything before
 
 The header names kind, first sequence, count, the table of subjects, and the previous segment's hash: a chain. Files are
 written beside, synced and renamed, so a segment is there whole or not at all; every hash is verified when a segment is

@@ -51,8 +51,7 @@ def may_charge(state: State, principal: str, path: str) -> bool:
 
 def speaks_for_node(state: State, principal: str, node: int) -> bool:
     """Tell whether reports about the node may come from this principal."""
-    agent = state.principal.keys[int(state.node.agent[node])]
-    return principal == agent or is_operator(state, principal)
+    return principal == state.principal.keys[state.node.agent[node]] or is_operator(state, principal)
 
 
 def principal_row(state: State, principal: str) -> int:

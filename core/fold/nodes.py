@@ -77,6 +77,7 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
     state.node.last_seen_ms[row] = state.counters.time_ms
     state.node.suspended[row] = schema.SUSPEND_NONE
     state.node.start_failures[row] = 0
+    state.node.broken[row] = 0
     first = int(state.node.first_gpu[row])
     for gpu in range(first, first + event.gpus):
         state.gpu.broken[gpu] = 0
@@ -94,29 +95,37 @@ def _revive(state: State, node: int) -> None:
 
 def node_heartbeat(state: State, event: NodeHeartbeat, principal: str, seq: int) -> No | None:
     """A sign of life, GPU health, and now and then the list of what runs there."""
-    found = state.node.row_of.get(event.node)
-    if found is None or not state.node.gpus[found]:
+    node, counters = state.node, state.counters
+    found = node.row_of.get(event.node)
+    if found is None or not node.gpus[found]:
         return No(Refusal.UNKNOWN_NODE, "node", entity=event.node)
     if not speaks_for_node(state, principal, found):
         return not_permitted(principal, f"report for node {event.node}")
-    if event.beat <= int(state.node.beat[found]):
-        state.counters.stale_heartbeats += 1
+    if event.beat <= node.beat[found]:
+        counters.stale_heartbeats += 1
         return None
-    state.counters.heartbeats += 1
-    state.node.beat[found] = event.beat
-    state.node.last_seen_ms[found] = state.counters.time_ms
-    _revive(state, found)
-    first, size = int(state.node.first_gpu[found]), int(state.node.gpus[found])
-    broken = state.gpu.broken[first : first + size]
-    if event.gpus_down or broken.any():
-        wanted = [1 if position in event.gpus_down else 0 for position in range(size)]
-        if wanted != broken.tolist():
-            ledger.accrue(state, state.counters.time_ms)
-            broken[:] = wanted
-            refresh_gpus(state, found)
+    counters.heartbeats += 1
+    node.beat[found] = event.beat
+    node.last_seen_ms[found] = counters.time_ms
+    if node.suspended[found]:
+        _revive(state, found)
+    if event.gpus_down or node.broken[found]:
+        _compare_gpus(state, found, event.gpus_down)
     if event.runs is not None:
         _compare_runs(state, found, event.runs, seq)
     return None
+
+
+def _compare_gpus(state: State, node: int, gpus_down: tuple[int, ...]) -> None:
+    """Take over which GPUs work; a run that holds a broken one goes on until somebody ends it."""
+    first, size = int(state.node.first_gpu[node]), int(state.node.gpus[node])
+    broken = state.gpu.broken[first : first + size]
+    wanted = [1 if position in gpus_down else 0 for position in range(size)]
+    if wanted != broken.tolist():
+        ledger.accrue(state, state.counters.time_ms)
+        broken[:] = wanted
+        state.node.broken[node] = sum(wanted)
+        refresh_gpus(state, node)
 
 
 def _compare_runs(state: State, node: int, listed: tuple[str, ...], seq: int) -> None:

@@ -141,16 +141,9 @@ def _advance(state: State, record: Record, at_ms: int) -> None:
     claimed = at_ms if counters.stated else record.stored_ms
     now_ms = max(counters.time_ms, min(max(claimed, 0), MAX_TIME_MS))
     if now_ms != counters.time_ms:
-        _silence(state, now_ms - counters.time_ms, now_ms)
+        if now_ms - counters.time_ms > counters.silence_ms:
+            state.node.column("last_seen_ms")[:] = now_ms
         counters.time_ms = now_ms
-
-
-def _silence(state: State, gap_ms: int, now_ms: int) -> None:
-    for pool in range(state.pool.used):
-        if 2 * gap_ms > int(state.pool.heartbeat_timeout_ms[pool]):
-            mine = state.node.column("pool") == pool
-            seen = state.node.column("last_seen_ms")
-            seen[mine] = now_ms
 
 
 def _tick(state: State, principal: str) -> No | None:

@@ -83,7 +83,12 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     budget.pool[root] = row
     budget.parent[root] = -1
     budget.share_ppm[root] = PPM
+    _note_silence(state)
     return None
+
+
+def _note_silence(state: State) -> None:
+    state.counters.silence_ms = int(state.pool.column("heartbeat_timeout_ms").min()) // 2
 
 
 def policy_activated(state: State, event: PolicyActivated, principal: str, _seq: int) -> No | None:
@@ -108,5 +113,5 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
             getattr(pool, name)[row] = value
     if event.node_loss_refund is not None:
         pool.refund_rule[row] = REFUND_RULES[event.node_loss_refund]
-    state.counters.dirty = 1
+    _note_silence(state)
     return None

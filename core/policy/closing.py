@@ -8,6 +8,8 @@ when it may resume; preemptions and lost nodes are not failures.
 
 from __future__ import annotations
 
+import numpy as np
+
 from apportion.core.decisions import RunClosed, WorkloadClosed
 from apportion.core.policy.emit import Emit
 from apportion.core.reasons import Outcome
@@ -25,9 +27,8 @@ RESUMABLE = (Outcome.PREEMPTED, Outcome.NODE_LOST, Outcome.LOST)
 
 def close_ended(state: State, emit: Emit) -> None:
     """Write the account of every run that has ended since the last cycle, in row order."""
-    for row in state.run.live_rows():
-        if int(state.run.state[row]) == schema.ENDED:
-            close_run(state, emit, row, OUTCOMES[int(state.run.outcome[row]) - 1])
+    for row in np.flatnonzero(state.run.column("state") == schema.ENDED):
+        close_run(state, emit, int(row), OUTCOMES[int(state.run.outcome[row]) - 1])
 
 
 def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
@@ -118,12 +119,11 @@ def _next_attempt(state: State, workload: int, outcome: Outcome, end_ms: int) ->
 def close_workloads(state: State, emit: Emit) -> None:
     """Write the end of workloads that are over, and of cancelled ones that do not run."""
     table = state.workload
-    for row in table.live_rows():
-        phase = int(table.state[row])
-        waiting = phase in (schema.NEW, schema.PENDING, schema.HELD)
+    phases = table.column("state")
+    over = (phases == schema.OVER) | ((phases != schema.RUNNING) & (table.column("cancel_seq") > 0))
+    for row in (int(ended) for ended in np.flatnonzero(over)):
+        waiting = int(table.state[row]) != schema.OVER
         cancelled = bool(table.cancel_seq[row])
-        if phase != schema.OVER and not (waiting and cancelled):
-            continue
         outcome = Outcome.CANCELLED if waiting else OUTCOMES[int(table.outcome[row]) - 1]
         if cancelled and outcome is not Outcome.SUCCEEDED:
             outcome = Outcome.CANCELLED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from apportion.core.decisions import WorkloadAdmitted
 from apportion.core.policy import closing, expire, explaining, funding, placing
 from apportion.core.policy.emit import Emit
@@ -29,7 +31,7 @@ def run_cycle(state: State, emit: Emit) -> None:
 def admit(state: State, emit: Emit) -> None:
     """Admit what was submitted since the last cycle, in order of submission."""
     table = state.workload
-    new = [row for row in table.live_rows() if int(table.state[row]) == schema.NEW]
+    new = [int(row) for row in np.flatnonzero(table.column("state") == schema.NEW)]
     for row in sorted(new, key=lambda r: int(table.event_seq[r])):
         emit(
             WorkloadAdmitted(

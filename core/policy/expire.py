@@ -6,6 +6,8 @@ so a stalled reader can never kill a live run.
 
 from __future__ import annotations
 
+import numpy as np
+
 from apportion.core.decisions import NodeSuspended, RunCancelled
 from apportion.core.policy.closing import close_run
 from apportion.core.policy.emit import Emit
@@ -27,10 +29,9 @@ def expire(state: State, emit: Emit) -> None:
 def stop_cancelled(state: State, emit: Emit) -> None:
     """Ask the runs of cancelled workloads to stop."""
     run = state.run
-    for row in run.live_rows():
-        workload = int(run.workload[row])
-        stopping = int(run.state[row]) in (schema.STOPPING, schema.ENDED)
-        if not stopping and state.workload.cancel_seq[workload]:
+    for workload in (int(row) for row in np.flatnonzero(state.workload.column("cancel_seq"))):
+        row = int(state.workload.run[workload])
+        if row >= 0 and int(run.state[row]) in (schema.PLACED, schema.STARTED):
             emit(
                 RunCancelled(
                     workload=state.workload.keys[workload],
@@ -43,25 +44,25 @@ def stop_cancelled(state: State, emit: Emit) -> None:
 
 def _silent_nodes(state: State, emit: Emit) -> None:
     node, now_ms = state.node, state.counters.time_ms
-    for row in range(node.used):
-        if not node.gpus[row]:
-            continue
-        last_seen_ms = int(node.last_seen_ms[row])
-        timeout_ms = int(state.pool.heartbeat_timeout_ms[int(node.pool[row])])
-        silent = now_ms - last_seen_ms > timeout_ms
-        if silent and int(node.suspended[row]) != schema.SUSPEND_HEARTBEAT:
-            emit(
-                NodeSuspended(
-                    node=node.keys[row],
-                    reason=NodeReason.HEARTBEAT_TIMEOUT.value,
-                    numbers={"last_seen_ms": last_seen_ms, "timeout_ms": timeout_ms},
-                )
+    silent = now_ms - node.column("last_seen_ms") > state.pool.heartbeat_timeout_ms[node.column("pool")]
+    silent &= (node.column("gpus") > 0) & (node.column("suspended") != schema.SUSPEND_HEARTBEAT)
+    for row in np.flatnonzero(silent):
+        emit(
+            NodeSuspended(
+                node=node.keys[row],
+                reason=NodeReason.HEARTBEAT_TIMEOUT.value,
+                numbers={
+                    "last_seen_ms": int(node.last_seen_ms[row]),
+                    "timeout_ms": int(state.pool.heartbeat_timeout_ms[node.pool[row]]),
+                },
             )
+        )
 
 
 def _late_runs(state: State, emit: Emit) -> None:
     run, now_ms = state.run, state.counters.time_ms
-    for row in run.live_rows():
+    phases = run.column("state")
+    for row in (int(late) for late in np.flatnonzero((phases == schema.PLACED) | (phases == schema.STOPPING))):
         phase = int(run.state[row])
         if phase == schema.PLACED:
             limit_ms = int(state.pool.start_timeout_ms[int(run.pool[row])])
@@ -77,9 +78,9 @@ def _late_runs(state: State, emit: Emit) -> None:
 
 def suspend_failing_nodes(state: State, emit: Emit) -> None:
     """Suspend nodes whose last starts all failed: they would swallow the queue."""
-    for row in range(state.node.used):
+    for row in (int(node) for node in np.flatnonzero(state.node.column("start_failures") >= START_FAILURES_MAX)):
         failures = int(state.node.start_failures[row])
-        if failures >= START_FAILURES_MAX and state.node.gpus[row] and not state.node.suspended[row]:
+        if state.node.gpus[row] and not state.node.suspended[row]:
             _suspend(state, emit, row, NodeReason.START_FAILURES, {"failures": failures})
 
 

@@ -21,7 +21,6 @@ from apportion.core.kernels import share
 from apportion.core.policy.emit import Emit
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
-from apportion.core.state.codes import PAYER_CODE
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
 
@@ -91,7 +90,7 @@ def fundable(state: State, shares: Shares, workload: int) -> tuple[bool, Funding
 def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
     """Write ``funding.changed`` for every run whose payer is not what the rule says now."""
     run, now_ms = state.run, state.counters.time_ms
-    rows = np.array([r for r in run.live_rows() if int(run.state[r]) != schema.ENDED], dtype=np.int64)
+    rows = np.flatnonzero(run.column("state") > 0)  # ended ones have been closed by now
     if not len(rows):
         return
     workload = run.workload[rows]
@@ -104,30 +103,33 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
         walked, len(walked), run.budget, run.gpus_milli, shares.allowance, within, before,
         np.zeros(state.budget.used, dtype=np.int64), np.ones(state.budget.used, dtype=np.int64),
     )  # fmt: skip
-    for row in (int(r) for r in order):
+    protected = (run.reserved[order] == 1) & (now_ms < run.protected_until_ms[order])
+    paid = protected | (within[order] == 1)  # idle-cycle runs are never reserved and never walked
+    changed = np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.payer[order]
+    for position in np.flatnonzero(changed):
+        row = int(order[position])
         leaf = int(run.budget[row])
-        payer, why = Payer.UNFUNDED, Funding.ABOVE_ALLOWANCE
-        if run.idle_cycles[row]:
-            why = Funding.IDLE_CYCLES
-        elif run.reserved[row] and now_ms < int(run.protected_until_ms[row]):
-            payer, why = Payer.BUDGET, Funding.PROTECTED
-        elif state.budget.closed[leaf]:
-            why = Funding.BUDGET_CLOSED
-        elif within[row]:
-            payer, why = Payer.BUDGET, Funding.WITHIN_ALLOWANCE
-        else:
-            left = ledger.available_us(state, leaf, shares.reserved_us)
-            if left is not None and left <= 0:
-                why = Funding.BALANCE_SPENT
-        if PAYER_CODE[payer.value] != int(run.payer[row]):
-            emit(
-                FundingChanged(
-                    workload=state.workload.keys[int(run.workload[row])],
-                    run=int(run.run_no[row]),
-                    budget=state.budget_path(leaf),
-                    payer=payer.value,
-                    why=why.value,
-                    allowance_milli=int(shares.allowance[leaf]),
-                    before_milli=int(before[row]),
-                )
+        emit(
+            FundingChanged(
+                workload=state.workload.keys[int(run.workload[row])],
+                run=int(run.run_no[row]),
+                budget=state.budget_path(leaf),
+                payer=(Payer.BUDGET if paid[position] else Payer.UNFUNDED).value,
+                why=_why(state, shares, row, bool(protected[position]), bool(paid[position])).value,
+                allowance_milli=int(shares.allowance[leaf]),
+                before_milli=int(before[row]),
             )
+        )
+
+
+def _why(state: State, shares: Shares, run: int, protected: bool, paid: bool) -> Funding:
+    """Return the first reason that holds for a run's payer."""
+    leaf = int(state.run.budget[run])
+    if protected:
+        return Funding.PROTECTED
+    if paid:
+        return Funding.WITHIN_ALLOWANCE
+    if state.budget.closed[leaf]:
+        return Funding.BUDGET_CLOSED
+    left = ledger.available_us(state, leaf, shares.reserved_us)
+    return Funding.BALANCE_SPENT if left is not None and left <= 0 else Funding.ABOVE_ALLOWANCE

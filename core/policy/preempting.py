@@ -113,14 +113,15 @@ def _eligible(state: State, workload: int) -> list[int]:
     pool, taker = int(state.workload.pool[workload]), int(state.workload.budget[workload])
     quantum_ms = int(state.pool.quantum_ms[pool])
     rows = []
-    for row in run.live_rows():
-        if int(run.pool[row]) != pool or int(run.state[row]) not in (schema.PLACED, schema.STARTED):
-            continue
+    phases = run.column("state")
+    live = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
+    loose = (run.column("payer") == schema.PAYER_UNFUNDED) & (run.column("protected_until_ms") <= now_ms)
+    for row in (int(r) for r in np.flatnonzero(live & loose)):
         leaf = int(run.budget[row])
         if run.idle_cycles[row]:
             rows.append(row)
             continue
-        if leaf == taker or int(run.payer[row]) == schema.PAYER_BUDGET or now_ms < int(run.protected_until_ms[row]):
+        if leaf == taker:
             continue
         took_ms = int(state.budget.took_ms[leaf])
         if took_ms and now_ms - took_ms < quantum_ms:

@@ -41,31 +41,24 @@ class Shadow:
         return cls(-1, 0, np.zeros(state.node.used, dtype=np.int64))
 
 
-def release_ms(state: State, run: int) -> int:
-    """Return when a run is expected to give its GPUs back, never before now."""
-    table, now_ms = state.run, state.counters.time_ms
-    if int(table.state[run]) == schema.STOPPING:
-        return max(now_ms, int(table.stop_by_ms[run]))
-    limit_ms = int(state.workload.expected_runtime_ms[int(table.workload[run])]) or UNKNOWN_RUNTIME_MS
-    until_ms = int(table.placed_ms[run]) + limit_ms
-    if int(table.payer[run]) == schema.PAYER_UNFUNDED:
-        until_ms = min(until_ms, int(table.protected_until_ms[run]))
-    return max(now_ms, until_ms)
+def release_times(state: State) -> I64:
+    """Return per run row when the run is expected to give its GPUs back, never before now."""
+    run, now_ms = state.run, state.counters.time_ms
+    limit = state.workload.expected_runtime_ms[run.column("workload")]
+    until = run.column("placed_ms") + np.where(limit > 0, limit, UNKNOWN_RUNTIME_MS)
+    evictable = np.minimum(until, run.column("protected_until_ms"))
+    until = np.where(run.column("payer") == schema.PAYER_UNFUNDED, evictable, until)
+    until = np.where(run.column("state") == schema.STOPPING, run.column("stop_by_ms"), until)
+    result: I64 = np.maximum(until, now_ms)
+    return result
 
 
 def shadow_for(state: State, workload: int) -> Shadow:
     """Reserve the earliest nodes for a workload that cannot start now."""
     now_ms, node = state.counters.time_ms, state.node
     free_ms = np.full(state.gpu.used, now_ms, dtype=np.int64)
-    for run in state.run.live_rows():
-        if int(state.run.state[run]) == schema.ENDED:
-            continue
-        until_ms = release_ms(state, run)
-        alloc = int(state.run.first_alloc[run])
-        while alloc >= 0:
-            gpu = int(state.alloc.gpu[alloc])
-            free_ms[gpu] = max(int(free_ms[gpu]), until_ms)
-            alloc = int(state.alloc.next[alloc])
+    live = np.flatnonzero(state.alloc.column("milli"))
+    np.maximum.at(free_ms, state.alloc.gpu[live], release_times(state)[state.alloc.run[live]])
     ready_ms = np.zeros(node.used, dtype=np.int64)
     need = max(1, int(state.workload.milli_per_node[workload]) // MILLI)
     pack.ready_times(

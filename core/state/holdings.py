@@ -20,10 +20,9 @@ def gpus_of_run(state: State, run: int) -> list[int]:
 
 def runs_on_node(state: State, node: int) -> list[int]:
     """Return the rows of runs that hold a GPU of the node, ascending."""
-    used = state.alloc.used
-    on_node = state.gpu.node[state.alloc.gpu[:used]] == node
-    live = state.alloc.milli[:used] > 0
-    return [int(row) for row in np.unique(state.alloc.run[:used][on_node & live])]
+    alloc = state.alloc
+    here = (state.gpu.node[alloc.column("gpu")] == node) & (alloc.column("milli") > 0)
+    return [int(row) for row in np.unique(alloc.column("run")[here])]
 
 
 def pieces_of(state: State, gpus: list[int], milli_each: int) -> tuple[Piece, ...]:

@@ -55,6 +55,7 @@ class NodeTable(Table):
     cordoned: Column
     suspended: Column
     start_failures: Column  # in a row
+    broken: Column  # GPUs its last heartbeat called broken
 
 
 class GpuTable(Table):
