@@ -113,6 +113,11 @@ def clean(text: str) -> str:
     )
 
 
+def clean_lines(text: str) -> str:
+    """Return ``text`` without control characters other than line ends and tabs."""
+    return "\n".join(clean(line.replace("\t", "    ")) for line in text.split("\n"))
+
+
 def cell(name: str, value: Any) -> str:
     """Return one value as a table shows it, by the unit in its name."""
     if value is None:

@@ -40,7 +40,7 @@ REFUSAL: dict[Enum, Words] = {
     ),
     R.BROKEN_JSON: Words(
         "the body is not a JSON envelope[: {detail}]",
-        "send {'id', 'type', 'v', 'data'} as JSON; `apportion schema` prints the exact form",
+        "send an object with id, type, v and data; `apportion schema` prints the exact form",
     ),
     R.TYPE_MISMATCH: Words(
         "the type in the body is not the type in the subject[: {detail}]",

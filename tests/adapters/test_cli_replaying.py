@@ -145,7 +145,7 @@ def test_a_changed_decision_is_pointed_out_with_both_sides() -> None:
     )
     number = next(n for n, decision in enumerate(batch.decisions) if type(decision).__name__ == "RunPlaced")
     forged = msgspec.structs.replace(batch.decisions[number], protected_until_ms=1)
-    changed = batch.decisions[:number] + (forged,) + batch.decisions[number + 1 :]
+    changed = (*batch.decisions[:number], forged, *batch.decisions[number + 1 :])
     decisions.batches[position] = decisions.batches[position]._replace(
         body=encode_batch(msgspec.structs.replace(batch, decisions=changed))
     )

@@ -1,0 +1,166 @@
+"""Where reads come from: the projector over NATS while one runs, else the projection's file itself.
+
+``opened`` finds the way once per command. A file that is read without its projector is said so on stderr, with its own
+sequence: old data is never passed off as new. Nothing here writes, and nothing starts a server.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from apportion.adapters.cli.failure import FAILED, UNREACHABLE, USAGE, Failure, unreachable
+from apportion.adapters.cli.output import AsOf
+from apportion.adapters.cli.verbs import Place, ReadPlace
+
+if TYPE_CHECKING:
+    from apportion.adapters.bus.connection import Connection
+
+ASK_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Rows of one named query, and how far they reach."""
+
+    columns: Sequence[str]
+    rows: list[dict[str, Any]]
+    as_of: AsOf
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def first(self) -> dict[str, Any] | None:
+        """The first row, or None."""
+        return self.rows[0] if self.rows else None
+
+
+class Source(Protocol):
+    """Anything that answers named queries."""
+
+    async def ask(self, name: str, **params: Any) -> Reply:
+        """Answer query ``name``. Raises ``Failure``."""
+        ...
+
+
+def server_url(place: Place) -> str | None:
+    """Return the URL of the server to use: the one named, else the one running for the directory, else None."""
+    if place.server:
+        return place.server
+    from apportion.adapters.bus.server import EmbeddedServer
+
+    running = EmbeddedServer.running(place.home)
+    return running.url if running is not None else None
+
+
+def no_server(place: Place) -> Failure:
+    """Return the failure for a directory without a running server."""
+    return unreachable(
+        f"no server runs for {place.home.root}",
+        "`apportion up` starts one; --dir DIR names another directory, --server URL another server",
+    )
+
+
+@asynccontextmanager
+async def connected(place: Place) -> AsyncIterator[Connection]:
+    """Connect to the server of ``place``. Raises ``Failure`` (3) when there is none or it does not answer."""
+    url = server_url(place)
+    if url is None:
+        raise no_server(place)
+    from apportion.adapters.bus.connection import BusUnreachable, Connection
+
+    try:
+        connection = await Connection.open(url, name="apportion-cli")
+    except BusUnreachable as error:
+        raise unreachable(str(error), "start it with `apportion up`, or check --server") from None
+    async with connection:
+        yield connection
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A way to ask, with the connection behind it when there is one."""
+
+    place: Place
+    connection: Connection | None
+    file: Any = None  # an open projection file
+
+    async def ask(self, name: str, **params: Any) -> Reply:
+        """Answer query ``name`` as of the place's ``--at`` or ``--seq``. Raises ``Failure``."""
+        moment = {"at_ms": self.place.at_ms, "seq": self.place.seq} if isinstance(self.place, ReadPlace) else {}
+        params = {**{key: value for key, value in moment.items() if value is not None}, **params}
+        if self.connection is not None:
+            return await asked(self.connection.client, name, **params)
+        return answered(self.file, name, params)
+
+
+@asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[Opened]:
+    """Find the way to the data: the projector of a running server, else the projection's file. Raises ``Failure`` (3)."""
+    if server_url(place) is not None:
+        async with connected(place) as connection:
+            yield Opened(place, connection)
+        return
+    if not place.home.projection.is_file():
+        raise no_server(place)
+    warn(f"no server runs for {place.home.root}; reading its projection file as it was left")
+    with projection_file(place) as file:
+        yield Opened(place, None, file)
+
+
+@contextmanager
+def projection_file(place: Place) -> Iterator[Any]:
+    """Open the projection's file for reading, without its projector. Raises ``Failure`` (3) when it cannot be."""
+    from apportion.projections import queries
+
+    try:
+        file = queries.open_file(place.home.projection)
+    except Exception as error:  # whatever DuckDB says about a file in use or damaged
+        raise unreachable(
+            f"{place.home.projection} cannot be opened: {str(error).splitlines()[0]}",
+            "is a projector running on it? otherwise delete the file: `apportion up` builds it again from the log",
+        ) from None
+    with closing(file):
+        yield file
+
+
+async def asked(client: Any, name: str, *, timeout_s: float = ASK_TIMEOUT_S, **params: Any) -> Reply:
+    """Ask the projector over NATS. Raises ``Failure``: 3 when nobody answers, 2 or 1 for what the projector refuses."""
+    from apportion.adapters.asking import NoAnswer, ask
+
+    try:
+        document = await ask(client, name, params, timeout_s=timeout_s)
+    except NoAnswer as error:
+        raise unreachable(str(error), "`apportion up` (or `apportion project`) runs the projector") from None
+    return reply_of(document)
+
+
+def answered(file: Any, name: str, params: dict[str, Any]) -> Reply:
+    """Answer from an open projection file."""
+    from apportion.projections import queries
+
+    return reply_of(queries.answer(file, name, params))
+
+
+def reply_of(document: dict[str, Any]) -> Reply:
+    """Return the projector's reply, or raise what it refused as ``Failure``."""
+    error = document.get("error")
+    if error is not None:
+        code = CODES.get(str(error.get("kind", "")), FAILED)
+        raise Failure(code, str(error.get("what", "the projector refused")), str(error.get("do", "")))
+    at = document.get("as_of") or {}
+    as_of = AsOf(
+        int(at.get("seq") or 0), int(at.get("time_ms") or 0), int(at.get("lag") or 0), int(at.get("lag_ms") or 0)
+    )
+    more = {key: value for key, value in document.items() if key not in ("columns", "rows", "as_of")}
+    return Reply(list(document["columns"]), [dict(row) for row in document["rows"]], as_of, more)
+
+
+def warn(text: str) -> None:
+    """Tell a person something beside the answer, on stderr."""
+    sys.stderr.write(f"note: {text}\n")
+
+
+CODES = {"usage": USAGE, "unknown_query": USAGE, "bad_params": USAGE, "stale": UNREACHABLE}

@@ -1,0 +1,189 @@
+"""Verbs on money and people: budget list|show|set|grant|transfer|close, member grant|revoke.
+
+Reads ask the projector; writes publish one event and print the decision. GPU-hours are typed with a decimal point and
+become exact GPU-microseconds before anything is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from apportion.adapters.cli import arguments
+from apportion.adapters.cli.asking import opened
+from apportion.adapters.cli.deciding import known_of, send
+from apportion.adapters.cli.finding import budget_of, one_pool
+from apportion.adapters.cli.output import Answer, Section
+from apportion.adapters.cli.publishing import checked
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, read_verb, typed, write_verb
+
+PANEL = "Budgets and members"
+Budget = Annotated[str, typer.Argument(metavar="BUDGET", help="Path, such as lab/llm/olmo")]
+Pool = Annotated[str, typer.Option("--pool", metavar="POOL", help="Pool [default: the only one]")]
+Member = Annotated[str, typer.Argument(metavar="MEMBER", help="The person or service")]
+Role = Annotated[
+    Literal["charge", "administer"],
+    typer.Option("--role", help="charge: submit; administer: change what is below"),
+]
+Hours = Annotated[
+    int,
+    typer.Option("--gpu-hours", parser=typed(arguments.gpu_hours_us), metavar="N", help="How much, in GPU-hours"),
+]
+_OPTIONS = {
+    "budget": "the budget", "from_budget": "--from", "to_budget": "--to", "pool": "--pool", "share_ppm": "--share",
+    "gpu_us": "--gpu-hours", "member": "the member", "role": "--role", "reason": "--reason",
+}  # fmt: skip
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the groups ``budget`` and ``member``."""
+    budget = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Budgets: who is entitled to what.")
+    budget.command("list")(read_verb(list_))
+    budget.command("show")(read_verb(show))
+    budget.command("set")(write_verb(set_))
+    budget.command("grant")(write_verb(grant))
+    budget.command("transfer")(write_verb(transfer))
+    budget.command("close")(write_verb(close))
+    app.add_typer(budget, name="budget", rich_help_panel=PANEL)
+    member = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Members: who may charge or administer.")
+    member.command("grant")(write_verb(member_grant))
+    member.command("revoke")(write_verb(member_revoke))
+    app.add_typer(member, name="member", rich_help_panel=PANEL)
+
+
+async def list_(place: ReadPlace, pool: Pool = "") -> Answer:
+    """Show all budgets as a tree: share, what it entitles to, what is left, who pays now."""
+    async with opened(place) as source:
+        reply = await source.ask("budgets", **({"pool": pool} if pool else {}))
+    rows = reply.rows
+    shown = [{**row, "budget": _indented(str(row["budget"]))} for row in rows]
+    section = Section(
+        rows,
+        _budget_columns(reply.columns),
+        shown=shown,
+        headings={"share_ppm": "share", "entitled_ppm": "of pool"},
+        empty="no budget yet; an operator makes one: apportion budget set lab --share 100%",
+    )
+    return Answer([section], as_of=reply.as_of)
+
+
+def _indented(path: str) -> str:
+    """Return the path's last part, indented by its depth; a top-level budget stands as it is."""
+    depth = path.count("/")
+    return "  " * depth + path.rsplit("/", 1)[-1] if depth else path
+
+
+def _budget_columns(columns: object) -> list[str]:
+    wanted = ("pool", "budget", "share_ppm", "entitled_ppm", "running_milli", "pending_milli", "left_gpu_us", "state")
+    known = list(columns) if isinstance(columns, (list, tuple)) else []
+    return [name for name in wanted if name in known]
+
+
+async def show(place: ReadPlace, budget: Budget, pool: Pool = "") -> Answer:
+    """Show one budget: balance, who may use it, and every change with its author and reason."""
+    async with opened(place) as source:
+        await budget_of(source, budget)
+        reply = await source.ask("budget", budget=budget, **({"pool": pool} if pool else {}))
+    return Answer([Section(reply.rows, list(reply.columns))], as_of=reply.as_of)
+
+
+async def set_(
+    place: WritePlace,
+    budget: Budget,
+    share: Annotated[
+        int,
+        typer.Option(
+            parser=typed(arguments.share_ppm), metavar="SHARE", help="Of the parent's time: 35%, 0.35 or 350000ppm"
+        ),
+    ],
+    pool: Pool = "",
+) -> Answer:
+    """Create a budget, or change its share of its parent."""
+    from apportion.core.events import BudgetSet
+
+    async with opened(place) as source:
+        event = checked(
+            BudgetSet,
+            _OPTIONS,
+            pool=await one_pool(source, pool),
+            budget=budget,
+            share_ppm=share,
+            reason=place.reason,
+        )
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget)
+        return (await send(source, place, event)).answer(subject=budget, budget=budget)
+
+
+async def grant(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = "") -> Answer:
+    """Put GPU-hours into a budget. From its first grant on a budget is metered."""
+    from apportion.core.events import BudgetGranted
+
+    async with opened(place) as source:
+        event = checked(
+            BudgetGranted, _OPTIONS, pool=await one_pool(source, pool), budget=budget, gpu_us=hours, reason=place.reason
+        )
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget)
+        return (await send(source, place, event)).answer(subject=budget, budget=budget)
+
+
+async def transfer(
+    place: WritePlace,
+    from_: Annotated[str, typer.Option("--from", metavar="BUDGET", help="Take from this budget")],
+    to: Annotated[str, typer.Option("--to", metavar="BUDGET", help="Give to this budget")],
+    hours: Hours,
+    pool: Pool = "",
+) -> Answer:
+    """Move unspent GPU-hours from one budget to another."""
+    from apportion.core.events import BudgetTransferred
+
+    async with opened(place) as source:
+        event = checked(
+            BudgetTransferred,
+            _OPTIONS,
+            pool=await one_pool(source, pool),
+            from_budget=from_,
+            to_budget=to,
+            gpu_us=hours,
+            reason=place.reason,
+        )
+        if place.dry_run:
+            return await known_of(source, place, event, budget=from_)
+        return (await send(source, place, event)).answer(subject=f"{from_} to {to}", budget=from_)
+
+
+async def close(place: WritePlace, budget: Budget, pool: Pool = "") -> Answer:
+    """Close a budget: no new work; what runs goes on unfunded."""
+    from apportion.core.events import BudgetClosed
+
+    async with opened(place) as source:
+        event = checked(BudgetClosed, _OPTIONS, pool=await one_pool(source, pool), budget=budget, reason=place.reason)
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget)
+        return (await send(source, place, event)).answer(subject=budget, budget=budget)
+
+
+async def member_grant(place: WritePlace, budget: Budget, member: Member, role: Role = "charge") -> Answer:
+    """Let somebody charge or administer a budget and all below it."""
+    from apportion.core.events import MemberGranted
+
+    async with opened(place) as source:
+        event = checked(MemberGranted, _OPTIONS, budget=budget, member=member, role=role, reason=place.reason)
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget)
+        return (await send(source, place, event)).answer(subject=f"{member} may {role} {budget}", budget=budget)
+
+
+async def member_revoke(place: WritePlace, budget: Budget, member: Member, role: Role = "charge") -> Answer:
+    """Take a role back; running work goes on."""
+    from apportion.core.events import MemberRevoked
+
+    async with opened(place) as source:
+        event = checked(MemberRevoked, _OPTIONS, budget=budget, member=member, role=role, reason=place.reason)
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget)
+        return (await send(source, place, event)).answer(
+            subject=f"{member} may no longer {role} {budget}", budget=budget
+        )

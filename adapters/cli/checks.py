@@ -1,0 +1,243 @@
+"""Verbs that prove: verify, replay, snapshot, audit; and doctor and schema for what they rest on.
+
+They read logs and projections and say what holds; a check that fails exits with 1 and shows both sides. Nothing is
+repaired here, and all of them work with the server stopped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apportion.adapters import render
+from apportion.adapters.cli.failure import FAILED, Failure, usage
+from apportion.adapters.cli.output import Answer, AsOf, Section
+from apportion.adapters.cli.showing import progress
+from apportion.adapters.cli.stores import Logs, open_logs
+from apportion.adapters.cli.verbs import Place, verb
+
+PANEL = "Check and replay"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command("verify", rich_help_panel=PANEL)(verb(verify))
+    app.command("replay", rich_help_panel=PANEL)(verb(replay))
+    app.command("snapshot", rich_help_panel=PANEL)(verb(snapshot))
+    app.command("doctor", rich_help_panel="Help")(verb(doctor))
+    app.command("schema", rich_help_panel="Help")(verb(schema))
+    config = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Configuration, resolved.")
+    config.command("show")(verb(config_show))
+    app.add_typer(config, name="config", rich_help_panel="Help")
+
+
+async def verify(
+    place: Place,
+    from_seq: Annotated[
+        int | None,
+        typer.Option("--from", min=0, metavar="SEQ", help="Start at the newest snapshot at or before this record"),
+    ] = None,
+    to_seq: Annotated[int | None, typer.Option("--to", min=1, metavar="SEQ", help="Stop after this record")] = None,
+) -> Answer:
+    """Derive every decision again and compare it with the stored one."""
+    from apportion.adapters.replaying import verify as derive
+
+    start = _snapshot_before(place, from_seq) if from_seq else None
+    async with open_logs(place) as logs:
+        await _in_range(logs, to_seq, start[0] if start else 0)
+        with progress("verify", quiet=place.as_json) as show:
+            result = await derive(logs.events, logs.decisions, start[1] if start else None, show, to_seq=to_seq)
+    answer = Answer(document=result.document(), code=0 if result.ok else FAILED)
+    reach = f"seq {result.from_seq + 1:,} to {result.to_seq:,}"
+    if result.ok:
+        answer.lines = [
+            f"ok: {result.cycles:,} cycles over {result.events:,} events ({reach}) were derived again, byte for byte",
+            f"state digest {result.digest}",
+        ]
+        if result.undecided:
+            answer.lines.append("the newest tick has no stored batch yet: its cycle is being decided")
+    else:
+        answer.lines = difference_lines(result.first_difference or {}, result.cycles)
+    answer.as_of = AsOf(result.to_seq, result.to_time_ms)
+    return answer
+
+
+def difference_lines(found: dict[str, Any], cycles: int) -> list[str]:
+    """Return the first difference in sentences, both sides below each other."""
+    where = f"cycle {found['cycle']:,} at seq {found['seq']:,}" if "cycle" in found else f"after seq {found['seq']:,}"
+    if found.get("time_ms"):
+        where += f" ({render.when(found['time_ms'])})"
+    lines = [f"DIFFERENT: {where}; the {cycles:,} cycles before it are right"]
+    if found["what"] == "decision":
+        lines.append(
+            f"decision {found['position'] + 1} of {found['decisions_stored']} stored, {found['decisions_derived']} derived, "
+            f"differs in: {', '.join(found['fields'])}"
+        )
+    else:
+        lines.append(f"what differs: {found['what']}" + (f"; {found['detail']}" if found.get("detail") else ""))
+    for side in ("stored", "derived"):
+        if side in found:
+            lines.append(f"  {side + ':':<9}{render.cell(side, found[side])}")
+    lines.append("the log and the core do not belong together; keep both, and compare with an archive or another copy")
+    return lines
+
+
+def _snapshot_before(place: Place, seq: int) -> tuple[int, bytes] | None:
+    from apportion.adapters.snapshots import DiskSnapshots
+
+    return DiskSnapshots(place.home.snapshots).load(seq)
+
+
+async def _in_range(logs: Logs, to_seq: int | None, from_seq: int) -> int:
+    last_seq = await logs.events.last_seq()
+    if last_seq == 0:
+        raise Failure(FAILED, "the log is empty", "`apportion up` opens a log and starts a cluster")
+    if to_seq is not None and not from_seq <= to_seq <= last_seq:
+        raise usage(f"--to {to_seq:,} is outside the log, which has records 1 to {last_seq:,}", f"--to {last_seq}")
+    return last_seq
+
+
+async def replay(
+    place: Place,
+    to_seq: Annotated[int, typer.Option("--to", min=1, metavar="SEQ", help="The state after this record")],
+    from_start: Annotated[bool, typer.Option("--from-start", help="Use no snapshot, read every record")] = False,
+) -> Answer:
+    """Show the core's state after a record, made from the log."""
+    from apportion.adapters.cli.statement import summary
+    from apportion.adapters.replaying import state_at
+
+    start = None if from_start else _snapshot_before(place, to_seq)
+    async with open_logs(place) as logs:
+        await _in_range(logs, to_seq, 0)
+        with progress("replay", quiet=place.as_json) as show:
+            core = await state_at(logs.events, logs.decisions, to_seq, start[1] if start else None, show)
+    return summary(core)
+
+
+async def snapshot(
+    place: Place,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the bytes to this file instead")
+    ] = None,
+) -> Answer:
+    """Make a snapshot of the core's state at the end of the log."""
+    from apportion.adapters.replaying import state_and_position
+    from apportion.adapters.snapshots import DiskSnapshots, record_hash
+
+    store = DiskSnapshots(place.home.snapshots)
+    newest = store.load_with_meta()
+    async with open_logs(place) as logs:
+        await _in_range(logs, None, 0)
+        with progress("snapshot", quiet=place.as_json) as show:
+            core, position = await state_and_position(
+                logs.events, logs.decisions, None, newest[1] if newest else None, show
+            )
+        record = (await logs.events.read(core.seq - 1, 1))[0]
+    data, digest = core.snapshot(), core.digest()
+    if out is None:
+        decision_seq = position or (newest[0].decision_seq if newest else 0)
+        store.save(core.seq, data, record_hash=record_hash(record.subject, record.body), decision_seq=decision_seq)
+        where = str(place.home.snapshots)
+    else:
+        _write_file(out, data)
+        where = str(out)
+    document = {"seq": core.seq, "time_ms": core.time_ms, "bytes": len(data), "digest": digest, "where": where}
+    return Answer(
+        lines=[f"snapshot of seq {core.seq:,}, {len(data):,} bytes, in {where}", f"state digest {digest}"],
+        document=document,
+        as_of=AsOf(core.seq, core.time_ms),
+    )
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        raise usage(f"cannot write {path}: {error.strerror}", "choose another file with --out") from None
+
+
+async def doctor(place: Place) -> Answer:
+    """Check versions, disk, clock, server, streams and projector."""
+    from apportion.adapters.cli.doctoring import examine
+
+    findings = await examine(place)
+    rows = [vars(finding) for finding in findings]
+    bad = [finding for finding in findings if finding.state == "bad"]
+    section = Section(rows, ["state", "check", "detail"], key="checks")
+    after = [f"{finding.check}: {finding.do}" for finding in findings if finding.do and finding.state != "ok"]
+    return Answer([section], after=after, more={"ok": not bad}, code=FAILED if bad else 0)
+
+
+async def schema(
+    place: Place,
+    type_: Annotated[
+        str, typer.Argument(metavar="TYPE", help="An event or decision type, `batch`, or `asyncapi`; without: a list")
+    ] = "",
+) -> Answer:
+    """Print the JSON Schema of an event or decision, or AsyncAPI."""
+    from apportion.adapters import schemas
+    from apportion.core.events import EVENTS, NEWEST
+
+    if type_ == "asyncapi":
+        from apportion.adapters.ingress.asyncapi import asyncapi_document
+
+        return _document(asyncapi_document())
+    if type_ == "batch":
+        return _document(schemas.batch_schema())
+    name, _, wanted = type_.partition(".v") if ".v" in type_ else (type_, "", "")
+    if name in NEWEST:
+        version = int(wanted) if wanted.isdigit() else NEWEST[name]
+        if (name, version) not in EVENTS:
+            raise usage(f"{name} has no version {version}", f"its newest is {NEWEST[name]}")
+        return _document(schemas.event_schema(name, version))
+    if name in schemas.DECISIONS:
+        return _document(schemas.decision_schema(name))
+    if type_:
+        from apportion.adapters.cli.finding import nearest
+
+        raise nearest(type_, [*NEWEST, *schemas.DECISIONS], "type", "`apportion schema` lists them")
+    rows = [
+        *({"type": event_type, "v": version, "kind": "event", "about": _about(event)}
+          for (event_type, version), event in EVENTS.items()),
+        *({"type": tag, "v": 1, "kind": "decision", "about": _about(decision)}
+          for tag, decision in schemas.DECISIONS.items()),
+    ]  # fmt: skip
+    after = ["`apportion schema TYPE` prints one; `apportion schema asyncapi` the document of all channels"]
+    return Answer([Section(rows, ["type", "v", "kind", "about"])], after=after)
+
+
+def _document(document: dict[str, Any]) -> Answer:
+    return Answer(lines=render.json_text(document).splitlines(), document=document)
+
+
+def _about(struct: type) -> str:
+    return (struct.__doc__ or "").strip().split("\n")[0].replace("``", "")
+
+
+async def config_show(place: Place) -> Answer:
+    """Show where everything is, and which environment variables are in force."""
+    import os
+
+    from apportion.adapters.cli.asking import server_url
+    from apportion.adapters.cli.verbs import principal_now
+
+    home = place.home
+    rows = [
+        {"name": "directory", "value": str(home.root), "from": _from("APPORTION_DIR")},
+        {"name": "server", "value": server_url(place) or "none runs here", "from": _from("APPORTION_SERVER")},
+        {"name": "principal", "value": principal_now(None), "from": _from("APPORTION_PRINCIPAL")},
+        *({"name": name, "value": str(getattr(home, name)), "from": "directory"}
+          for name in ("jetstream", "projection", "published", "snapshots", "agents", "logs")),
+        {"name": "colour", "value": "off" if os.environ.get("NO_COLOR") else "on a terminal", "from": _from("NO_COLOR")},
+    ]  # fmt: skip
+    return Answer([Section(rows, ["name", "value", "from"], key="config")])
+
+
+def _from(variable: str) -> str:
+    import os
+
+    return f"${variable}" if os.environ.get(variable) else "default"

@@ -1,0 +1,140 @@
+"""Verbs of operators: node list|cordon|uncordon|drain, policy set.
+
+Cordoning stops new runs only. ``drain`` in this release is a cordon with a plain statement of what still runs there and
+until when: it evicts nothing, and says so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from apportion.adapters import render
+from apportion.adapters.cli.asking import Opened, opened
+from apportion.adapters.cli.deciding import known_of, send
+from apportion.adapters.cli.failure import usage
+from apportion.adapters.cli.finding import node_of, one_pool
+from apportion.adapters.cli.output import Answer, Section
+from apportion.adapters.cli.publishing import checked
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, read_verb, write_verb
+
+PANEL = "Nodes"
+Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name")]
+_OPTIONS = {
+    "node": "the node", "pool": "the pool", "quantum_ms": "--quantum", "horizon_ms": "--horizon",
+    "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
+    "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
+}  # fmt: skip
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the groups ``node`` and ``policy``."""
+    node = typer.Typer(
+        no_args_is_help=True, rich_markup_mode=None, help="Nodes: what is there, and what may run on it."
+    )
+    node.command("list")(read_verb(list_))
+    node.command("cordon")(write_verb(cordon))
+    node.command("uncordon")(write_verb(uncordon))
+    node.command("drain")(write_verb(drain))
+    app.add_typer(node, name="node", rich_help_panel=PANEL)
+    policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Policy: the rules of a pool.")
+    policy.command("set")(write_verb(policy_set))
+    app.add_typer(policy, name="policy", rich_help_panel=PANEL)
+
+
+async def list_(
+    place: ReadPlace, pool: Annotated[str, typer.Option(metavar="POOL", help="Only this pool")] = ""
+) -> Answer:
+    """Show the nodes: state, GPUs, what is free, last heartbeat."""
+    async with opened(place) as source:
+        reply = await source.ask("nodes", **({"pool": pool} if pool else {}))
+    section = Section(
+        reply.rows,
+        list(reply.columns),
+        empty="no node has joined; start an agent: apportion agent --node NAME --gpus 8",
+    )
+    return Answer([section], as_of=reply.as_of)
+
+
+async def cordon(place: WritePlace, node: Node) -> Answer:
+    """Let nothing new start on a node; what runs there goes on."""
+    from apportion.core.events import NodeCordoned
+
+    async with opened(place) as source:
+        await node_of(source, node)
+        event = checked(NodeCordoned, _OPTIONS, node=node, reason=place.reason)
+        if place.dry_run:
+            return await known_of(source, place, event, node=node)
+        answer = (await send(source, place, event)).answer(subject=f"node {node} cordoned", node=node)
+        answer.lines += await _still_running(source, node)
+        return answer
+
+
+async def uncordon(place: WritePlace, node: Node) -> Answer:
+    """Use a node again; also ends a suspension."""
+    from apportion.core.events import NodeUncordoned
+
+    async with opened(place) as source:
+        await node_of(source, node)
+        event = checked(NodeUncordoned, _OPTIONS, node=node, reason=place.reason)
+        if place.dry_run:
+            return await known_of(source, place, event, node=node)
+        return (await send(source, place, event)).answer(subject=f"node {node} uncordoned", node=node)
+
+
+async def drain(place: WritePlace, node: Node) -> Answer:
+    """Cordon a node and say what still runs on it and until when. Evicts nothing."""
+    answer = await cordon(place, node)
+    if not place.dry_run:
+        answer.lines.append("drain stops nothing: cancel a job to end it earlier (`apportion cancel JOB`)")
+    return answer
+
+
+async def _still_running(source: Opened, node: str) -> list[str]:
+    reply = await source.ask("runs", node=node, open=True)
+    if not reply.rows:
+        return [f"nothing runs on {node}: it is empty"]
+    lines = [f"{len(reply.rows)} run(s) go on there:"]
+    for row in reply.rows:
+        until = row.get("protected_until_ms")
+        lines.append(
+            f"  {row['workload']} run {row['run']}, {render.gpus(row['gpus_milli'])}"
+            + (f", protected until {render.when(until)}" if until else "")
+        )
+    return lines
+
+
+async def policy_set(
+    place: WritePlace,
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool")],
+    quantum: Annotated[int | None, lasting("Default protected time of a run")] = None,
+    horizon: Annotated[int | None, lasting("Over how long a budget catches up")] = None,
+    protected_cap: Annotated[int | None, lasting("Largest min_runtime accepted")] = None,
+    heartbeat_timeout: Annotated[int | None, lasting("Silence after which a node is suspended")] = None,
+    start_timeout: Annotated[int | None, lasting("How long a run may take to start")] = None,
+    review: Annotated[int | None, lasting("Longest time between two cycles while there is work")] = None,
+    node_loss_refund: Annotated[
+        Literal["unconfirmed", "since_checkpoint", "whole_run"] | None,
+        typer.Option(help="What is given back when a node is lost"),
+    ] = None,
+) -> Answer:
+    """Change the rules of a pool; what is not named stays as it is."""
+    from apportion.core.events import PolicyActivated
+
+    changes = {
+        "quantum_ms": quantum,
+        "horizon_ms": horizon,
+        "protected_cap_ms": protected_cap,
+        "heartbeat_timeout_ms": heartbeat_timeout,
+        "start_timeout_ms": start_timeout,
+        "review_ms": review,
+        "node_loss_refund": node_loss_refund,
+    }
+    if all(value is None for value in changes.values()):
+        raise usage("no rule is named, so nothing would change", "name one, such as --quantum 1h")
+    async with opened(place) as source:
+        event = checked(PolicyActivated, _OPTIONS, pool=await one_pool(source, pool), reason=place.reason, **changes)
+        if place.dry_run:
+            return await known_of(source, place, event, pools=[pool])
+        return (await send(source, place, event)).answer(subject=f"policy of {pool}", pool=pool)

@@ -1,0 +1,7 @@
+"""Reads."""
+
+import typer
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register."""

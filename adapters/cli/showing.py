@@ -1,0 +1,62 @@
+"""Progress of long commands: a live bar on a terminal, plain lines now and then elsewhere; always on stderr.
+
+Takes what the work reports and prints it; it never changes the work, and with ``--json`` it is silent.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from apportion.adapters import render
+from apportion.adapters.replaying import OnProgress, Progress
+
+LINE_EVERY_S = 5.0
+BAR_EVERY_S = 0.1
+
+
+@contextmanager
+def progress(label: str, *, quiet: bool = False) -> Iterator[OnProgress]:
+    """Yield a callback that shows sequence, simulated time, events per second and the time that is left."""
+    if quiet:
+        yield lambda _at: None
+        return
+    started = time.monotonic()
+    terminal = sys.stderr.isatty()
+    every_s = BAR_EVERY_S if terminal else LINE_EVERY_S
+    last_shown = started if not terminal else 0.0
+    shown = False
+
+    def show(at: Progress) -> None:
+        nonlocal last_shown, shown
+        now = time.monotonic()
+        if now - last_shown < every_s:
+            return
+        last_shown, shown = now, True
+        rate = at.events / max(now - started, 0.001)
+        left_s = (at.last_seq - at.seq) / rate if rate else 0.0
+        text = (
+            f"{label}: seq {at.seq:,} of {at.last_seq:,}, {render.when(at.time_ms)}, "
+            f"{rate:,.0f} events/s, {at.cycles:,} cycles, {render.duration(int(left_s * 1000))} left"
+        )
+        if terminal:
+            part = at.seq * 20 // max(at.last_seq, 1)
+            sys.stderr.write(f"\r\x1b[2K[{'#' * part}{'.' * (20 - part)}] {text}"[: _columns() + 5])
+        else:
+            sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if terminal and shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns

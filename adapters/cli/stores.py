@@ -1,0 +1,81 @@
+"""The two logs of an installation, whether its server runs or not.
+
+``open_logs`` uses the running server; when none runs for the directory but its store is there, the embedded server is
+started on that store for the duration and stopped again. It never creates a store: a directory without one is the
+user's mistake, and is said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from apportion.adapters.cli.asking import connected, server_url
+from apportion.adapters.cli.failure import unreachable
+from apportion.adapters.cli.verbs import Place
+
+if TYPE_CHECKING:
+    from apportion.adapters.bus.connection import Connection
+    from apportion.core.ports import DecisionLog, EventLog
+
+
+@dataclass(frozen=True)
+class Logs:
+    """Both logs, and whether a server was already running for them."""
+
+    events: EventLog
+    decisions: DecisionLog
+    live: bool
+
+
+@asynccontextmanager
+async def open_logs(place: Place) -> AsyncIterator[Logs]:
+    """Open the logs of ``place``. Raises ``Failure`` (3) when there are none."""
+    if server_url(place) is not None:
+        async with connected(place) as connection, _logs_of(connection, live=True) as logs:
+            yield logs
+        return
+    if not place.home.jetstream.is_dir():
+        raise unreachable(
+            f"{place.home.root} holds no log and no server runs for it",
+            "--dir DIR names the directory of an installation (`apportion up` or `apportion demo` makes one)",
+        )
+    from apportion.adapters.bus.server import EmbeddedServer, ServerError
+
+    server = EmbeddedServer(place.home)
+    try:
+        server.start()
+    except ServerError as error:
+        raise unreachable(str(error), "see its log, or free the port and the disk") from None
+    try:
+        from apportion.adapters.bus.connection import Connection
+
+        async with (
+            await Connection.open(server.url, name="apportion-cli") as connection,
+            _logs_of(connection, live=False) as logs,
+        ):
+            yield logs
+    finally:
+        if server.owned:
+            server.stop()
+
+
+@asynccontextmanager
+async def _logs_of(connection: Connection, *, live: bool) -> AsyncIterator[Logs]:
+    from apportion.adapters.bus.connection import ApiError
+    from apportion.adapters.bus.decisions import NatsDecisionLog
+    from apportion.adapters.bus.reader import NatsEventLog
+
+    events, decisions = NatsEventLog(connection), NatsDecisionLog(connection)
+    try:
+        yield Logs(events, decisions, live)
+    except ApiError as error:
+        raise unreachable(
+            f"the log at {connection.url} cannot be read: {error.description}",
+            "`apportion up` creates the streams; `apportion doctor` checks their settings",
+        ) from None
+    finally:
+        await events.close()
+        await decisions.close()

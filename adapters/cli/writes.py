@@ -1,0 +1,175 @@
+"""Verbs that act on workloads: submit, cancel, reprioritize.
+
+Each makes one event, publishes it as the principal, waits for the core's decision and says it in words. The workload's
+id is made here, so a repeated send is the same workload and never a second one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from apportion.adapters.cli import arguments
+from apportion.adapters.cli.asking import opened
+from apportion.adapters.cli.deciding import follow, known_of, send
+from apportion.adapters.cli.failure import usage
+from apportion.adapters.cli.finding import pools_of, workload_of
+from apportion.adapters.cli.output import Answer
+from apportion.adapters.cli.publishing import checked, new_id
+from apportion.adapters.cli.verbs import WritePlace, lasting, typed, write_verb
+
+PANEL = "Act"
+KINDS = ("training", "batch_inference", "quantization", "realtime", "interactive")
+_OPTIONS = {
+    "budget": "--budget", "pools": "--pool", "gpus_milli": "--gpus", "nodes": "--nodes", "kind": "--kind",
+    "name": "--name", "min_runtime_ms": "--min-runtime", "expected_runtime_ms": "--expected-runtime",
+    "checkpoint_interval_ms": "--checkpoint-interval", "grace_ms": "--grace", "priority": "--priority",
+    "max_failures": "--max-failures", "command": "the command", "cwd": "--cwd", "workload": "--id", "reason": "--reason",
+}  # fmt: skip
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Workload id, or its name (the newest of that name)")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command("submit", rich_help_panel=PANEL)(write_verb(submit))
+    app.command("cancel", rich_help_panel=PANEL)(write_verb(cancel))
+    app.command("reprioritize", rich_help_panel=PANEL)(write_verb(reprioritize))
+
+
+async def submit(
+    place: WritePlace,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND...", help="What to run, after --", show_default=False)
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="PATH", help="Budget to charge, such as lab/llm/olmo")] = "",
+    gpus: Annotated[
+        int,
+        typer.Option(
+            parser=typed(arguments.gpus_milli), metavar="N", show_default="1", help="GPUs in all; 0.5 is half a GPU"
+        ),
+    ] = 1000,
+    nodes: Annotated[int, typer.Option(metavar="N", show_default="as few as possible", help="Spread over N nodes")] = 0,
+    name: Annotated[str, typer.Option(metavar="TEXT", help="A name for people; need not be unique")] = "",
+    min_runtime: Annotated[
+        int | None,
+        lasting(
+            "Not interrupted for this long: start-up plus one checkpoint; 0 = idle GPUs only "
+            "[default: the pool's quantum]"
+        ),
+    ] = None,
+    expected_runtime: Annotated[
+        int | None,
+        lasting("At most this long; short jobs fit into gaps"),
+    ] = None,
+    checkpoint_interval: Annotated[
+        int | None,
+        lasting("How often it checkpoints"),
+    ] = None,
+    grace: Annotated[
+        int | None,
+        lasting("From SIGTERM to SIGKILL [default: 30s]"),
+    ] = None,
+    priority: Annotated[int, typer.Option(metavar="N", help="Order inside its budget; higher first")] = 0,
+    pool: Annotated[
+        list[str] | None, typer.Option(metavar="POOL", help="Acceptable pool, in order of wish; repeat for more")
+    ] = None,
+    kind: Annotated[str, typer.Option(metavar="KIND", help=f"One of {', '.join(KINDS)}")] = "training",
+    max_failures: Annotated[int, typer.Option(metavar="N", help="Run again after this many failures")] = 0,
+    auto_resume: Annotated[
+        bool, typer.Option("--auto-resume/--no-auto-resume", help="Queue it again after a preemption or lost node")
+    ] = True,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="KEY[=VALUE]", help="Environment variable to pass; repeat for more")
+    ] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="DIR", help="Where to run [default: here]")] = None,
+    id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="Workload id [default: a new one]")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end and exit with its exit code")] = False,
+) -> Answer:
+    """Ask for GPUs to run a command; print what the core decided."""
+    if not budget:
+        raise usage(
+            "no budget is given", "--budget PATH, such as --budget lab/llm/olmo; `apportion budget list` shows them"
+        )
+    if not command:
+        raise usage(
+            "there is nothing to run", "put the command last, after --: apportion submit ... -- python train.py"
+        )
+    if wait and place.detach:
+        raise usage("--wait and --detach cannot both be given", "choose one of them")
+    from apportion.core.events import WorkloadSubmitted
+
+    async with opened(place) as source:
+        pools = list(pool) if pool else await pools_of(source, budget)
+        workload = id_ or new_id(name or os.path.basename(command[0]))
+        event = checked(
+            WorkloadSubmitted,
+            _OPTIONS,
+            workload=workload,
+            budget=budget,
+            pools=pools,
+            gpus_milli=gpus,
+            nodes=nodes,
+            kind=kind,
+            name=name,
+            min_runtime_ms=min_runtime,
+            expected_runtime_ms=expected_runtime,
+            checkpoint_interval_ms=checkpoint_interval,
+            grace_ms=grace,
+            auto_resume=auto_resume,
+            priority=priority,
+            max_failures=max_failures,
+            command=list(command),
+            env=_environment(env or []),
+            cwd=os.path.abspath(cwd) if cwd else os.getcwd(),
+        )
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget, pools=pools)
+        outcome = await send(source, place, event, workload=workload)
+        if not wait:
+            return outcome.answer(subject=f"{workload}", job=workload)
+        outcome.tell(subject=workload)
+        return await follow(source, place, workload)
+
+
+def _environment(texts: list[str]) -> dict[str, str]:
+    """Return the variables; ``KEY`` alone takes the value it has here."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key:
+            raise usage(f"--env {text!r} has no name", "write --env KEY=VALUE, or --env KEY to pass your own value")
+        if not equals and key not in os.environ:
+            raise usage(f"--env {key}: this variable is not set here", f"write --env {key}=VALUE")
+        found[key] = value if equals else os.environ[key]
+    return found
+
+
+async def cancel(place: WritePlace, job: Job) -> Answer:
+    """Withdraw a job; a running one gets SIGTERM, its grace, then SIGKILL."""
+    from apportion.core.events import WorkloadCancelled
+
+    async with opened(place) as source:
+        workload = (await workload_of(source, job))["workload"]
+        event = checked(WorkloadCancelled, _OPTIONS, workload=workload, reason=place.reason)
+        if place.dry_run:
+            return await known_of(source, place, event, workload=workload)
+        return (await send(source, place, event, workload=workload)).answer(subject=workload, job=workload)
+
+
+async def reprioritize(
+    place: WritePlace,
+    job: Job,
+    priority: Annotated[int, typer.Argument(metavar="PRIORITY", help="Higher goes first inside its budget")],
+) -> Answer:
+    """Change a job's order inside its budget."""
+    from apportion.core.events import WorkloadReprioritized
+
+    async with opened(place) as source:
+        workload = (await workload_of(source, job))["workload"]
+        event = checked(WorkloadReprioritized, _OPTIONS, workload=workload, priority=priority, reason=place.reason)
+        if place.dry_run:
+            return await known_of(source, place, event, workload=workload)
+        return (await send(source, place, event, workload=workload)).answer(subject=workload, job=workload)
