@@ -1,0 +1,72 @@
+"""The budget tree and people's rights on it, as versions with author and reason; grants and transfers go to the ledger.
+
+A pure function of the accepted events. It must never compute a balance: balances are sums, made by queries.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from apportion.core import events
+from apportion.projections.ledger import Ledger
+from apportion.projections.moment import Said
+from apportion.projections.sheet import Sheet
+
+
+class Budgets:
+    """Rows about budgets and members."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.versions = Sheet(
+            "dim.budget_version", "seq", "time_ms", "pool", "budget", "parent", "share_ppm", "closed", "principal", "reason"
+        )
+        self.members = Sheet(
+            "dim.member_version", "seq", "time_ms", "budget", "member", "role", "held", "principal", "reason"
+        )
+        self.share_ppm: dict[tuple[str, str], int] = {}
+
+    def load(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Take up the current shares."""
+        found = con.execute(
+            "select pool, budget, share_ppm from dim.budget_version "
+            "qualify row_number() over (partition by pool, budget order by seq desc) = 1"
+        ).fetchall()
+        self.share_ppm = {(pool, budget): share for pool, budget, share in found}
+
+    def _version(self, at: Said, pool: str, budget: str, closed: bool, reason: str) -> None:
+        parent = budget.rpartition("/")[0]
+        share = self.share_ppm[pool, budget]
+        self.versions.rows.append((at.seq, at.time_ms, pool, budget, parent, share, closed, at.principal, reason))
+
+    def budget_set(self, at: Said, event: events.BudgetSet) -> None:
+        """A line exists, or has another share; a closed one is open again."""
+        self.share_ppm[event.pool, event.budget] = event.share_ppm
+        self._version(at, event.pool, event.budget, False, event.reason)
+
+    def budget_closed(self, at: Said, event: events.BudgetClosed) -> None:
+        """Nothing new is admitted on the line."""
+        self._version(at, event.pool, event.budget, True, event.reason)
+
+    def budget_granted(self, at: Said, event: events.BudgetGranted) -> None:
+        """GPU time is put into a budget."""
+        self.ledger.post_event(
+            at, "grant", event.pool, [("issued", event.budget, -event.gpu_us), ("budget", event.budget, event.gpu_us)]
+        )
+
+    def budget_transferred(self, at: Said, event: events.BudgetTransferred) -> None:
+        """GPU time moves between two budgets."""
+        lines = [("budget", event.from_budget, -event.gpu_us), ("budget", event.to_budget, event.gpu_us)]
+        self.ledger.post_event(at, "transfer", event.pool, lines)
+
+    def member_granted(self, at: Said, event: events.MemberGranted) -> None:
+        """Somebody holds a role."""
+        self._member(at, event, True)
+
+    def member_revoked(self, at: Said, event: events.MemberRevoked) -> None:
+        """Somebody does not hold it any more."""
+        self._member(at, event, False)
+
+    def _member(self, at: Said, event: events.MemberGranted | events.MemberRevoked, held: bool) -> None:
+        row = (at.seq, at.time_ms, event.budget, event.member, event.role, held, at.principal, event.reason)
+        self.members.rows.append(row)

@@ -1,0 +1,77 @@
+-- Versions, append-only: each row holds from its seq on, until the next row of the same key.
+create table dim.log (
+    seq bigint,
+    time_ms bigint,
+    log_id varchar,
+    time_source varchar,
+    core bigint,
+    principal varchar
+);
+
+create table dim.operator (
+    seq bigint,
+    principal varchar
+);
+
+create table dim.pool (
+    seq bigint,
+    time_ms bigint,
+    pool varchar,
+    gpu_class varchar,
+    principal varchar
+);
+
+create table dim.policy_version (
+    seq bigint,
+    time_ms bigint,
+    pool varchar,
+    policy varchar,
+    quantum_ms bigint,
+    horizon_ms bigint,
+    protected_cap_ms bigint,
+    heartbeat_timeout_ms bigint,
+    start_timeout_ms bigint,
+    review_ms bigint,
+    node_loss_refund varchar,
+    principal varchar,
+    reason varchar
+);
+
+-- gpus = 0: the node left.
+create table dim.node_version (
+    seq bigint,
+    time_ms bigint,
+    node varchar,
+    pool varchar,
+    gpus bigint,
+    agent varchar,
+    rack varchar,
+    gpu_memory_mib bigint,
+    cpu_milli bigint,
+    memory_mib bigint,
+    principal varchar,
+    reason varchar
+);
+
+create table dim.budget_version (
+    seq bigint,
+    time_ms bigint,
+    pool varchar,
+    budget varchar,        -- path
+    parent varchar,        -- '' = the pool's root
+    share_ppm bigint,      -- of its parent
+    closed boolean,
+    principal varchar,
+    reason varchar
+);
+
+create table dim.member_version (
+    seq bigint,
+    time_ms bigint,
+    budget varchar,
+    member varchar,
+    role varchar,
+    held boolean,          -- false: revoked
+    principal varchar,
+    reason varchar
+);

@@ -1,0 +1,134 @@
+"""What was asked for, and what each workload was from one sequence to another: pending, placed, running, stopping.
+
+A pure function of accepted submissions and of decisions. A submission becomes a row when the core admits it; one that is
+refused never does. Must never guess a state: each begins and ends with the event or decision that said so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from apportion.core import events
+from apportion.core.decisions import RunCancelled, RunClosed, RunPlaced, RunPreempted, WorkloadAdmitted, WorkloadClosed
+from apportion.core.envelope import encode
+from apportion.core.errors import ApportionError
+from apportion.core.events import decode_data
+from apportion.projections.moment import Decided, Said
+from apportion.projections.sheet import Intervals, Sheet
+
+PENDING, PLACED, RUNNING, STOPPING = "pending", "placed", "running", "stopping"
+_STATE = ("state_id", "workload", "state", "run", "budget", "pool", "from_seq", "from_ms")
+
+
+@dataclass(slots=True)
+class Live:
+    """A workload that is not over."""
+
+    principal: str
+    kind: str
+    budget: str
+    pool: str
+    state_id: int = 0  # its open state; 0 = none
+
+
+class Workloads:
+    """Rows about workloads and their states."""
+
+    def __init__(self) -> None:
+        self.asked = Sheet(
+            "fact.workload", "workload", "seq", "time_ms", "admitted_seq", "admitted_ms", "principal", "name", "kind", "pool",
+            "budget", "gpus_milli", "nodes", "milli_per_node", "min_runtime_ms", "expected_runtime_ms",
+            "checkpoint_interval_ms", "grace_ms", "priority", "auto_resume", "max_failures", "command",
+        )  # fmt: skip
+        self.priorities = Sheet("fact.priority", "seq", "time_ms", "workload", "priority", "principal", "reason")
+        self.states = Intervals("fact.workload_state", _STATE, ("to_seq", "to_ms"))
+        self.live: dict[str, Live] = {}
+        self._submitted: dict[int, tuple[Said, events.WorkloadSubmitted]] = {}
+        self._con: duckdb.DuckDBPyConnection | None = None
+
+    def load(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Take up the live workloads from loaded open states."""
+        self._con = con
+        self._submitted = {}
+        by_name = {row[1]: row for row in self.states.open.rows.values()}
+        self.live = {}
+        if by_name:
+            found = con.execute(
+                "select workload, principal, kind, budget, pool from fact.workload "
+                "where workload in (select unnest($names::varchar[]))",
+                {"names": list(by_name)},
+            ).fetchall()
+            self.live = {w: Live(principal, kind, budget, pool, by_name[w][0]) for w, principal, kind, budget, pool in found}
+
+    def submitted(self, at: Said, event: events.WorkloadSubmitted) -> None:
+        """Remember what was asked until the core answers."""
+        self._submitted[at.seq] = (at, event)
+
+    def reprioritized(self, at: Said, event: events.WorkloadReprioritized) -> None:
+        """Its place inside its budget changes."""
+        self.priorities.rows.append((at.seq, at.time_ms, event.workload, event.priority, at.principal, event.reason))
+
+    def admitted(self, at: Decided, decision: WorkloadAdmitted) -> None:
+        """It is in its budget's queue."""
+        known = self._submitted.pop(decision.event_seq) if decision.event_seq in self._submitted else None
+        said, asked = known or self._from_log(decision.event_seq)
+        self.asked.rows.append(
+            (
+                decision.workload, said.seq, said.time_ms, at.seq, at.time_ms, said.principal, asked.name, asked.kind,
+                decision.pool, decision.budget, asked.gpus_milli, decision.nodes, decision.milli_per_node,
+                decision.min_runtime_ms, asked.expected_runtime_ms, asked.checkpoint_interval_ms, asked.grace_ms,
+                asked.priority, asked.auto_resume, asked.max_failures, encode(asked.command).decode(),
+            )
+        )
+        live = Live(said.principal, asked.kind, decision.budget, decision.pool)
+        self.live[decision.workload] = live
+        self._begin(at.seq, at.time_ms, decision.workload, live, PENDING, 0)
+
+    def _from_log(self, seq: int) -> tuple[Said, events.WorkloadSubmitted]:
+        """Find a submission that an earlier commit has stored (the core answers in the next cycle, so this is rare)."""
+        found = None
+        if self._con is not None:
+            found = self._con.execute(
+                "select time_ms, principal, version, body->'$.data' from raw.event_log where seq = ?", [seq]
+            ).fetchone()
+        if found is None:
+            raise ApportionError(f"workload.admitted answers seq {seq}, which is no submission in the log; rebuild the projection")
+        time_ms, principal, version, data = found
+        event = decode_data("workload.submitted", version, data.encode())
+        assert isinstance(event, events.WorkloadSubmitted)
+        return Said(seq, time_ms, principal), event
+
+    def _begin(self, seq: int, time_ms: int, workload: str, live: Live, state: str, run: int) -> None:
+        live.state_id = self.states.begin(workload, state, run, live.budget, live.pool, seq, time_ms)
+
+    def _turn(self, seq: int, time_ms: int, workload: str, state: str, run: int) -> None:
+        """End the open state and begin another; '' begins none."""
+        live = self.live[workload]
+        if live.state_id:
+            self.states.end(live.state_id, seq, time_ms)
+            live.state_id = 0
+        if state:
+            self._begin(seq, time_ms, workload, live, state, run)
+
+    def placed(self, at: Decided, decision: RunPlaced) -> None:
+        """A run of it has GPUs."""
+        self._turn(at.seq, at.time_ms, decision.workload, PLACED, decision.run)
+
+    def started(self, at: Said, event: events.RunStarted) -> None:
+        """The run's lead reports that it runs."""
+        self._turn(at.seq, at.time_ms, event.workload, RUNNING, event.run)
+
+    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled) -> None:
+        """The run was asked to stop."""
+        self._turn(at.seq, at.time_ms, decision.workload, STOPPING, decision.run)
+
+    def run_closed(self, at: Decided, decision: RunClosed) -> None:
+        """The run is over; the workload waits again or is over too."""
+        self._turn(at.seq, at.time_ms, decision.workload, PENDING if decision.requeued else "", 0)
+
+    def closed(self, at: Decided, decision: WorkloadClosed) -> None:
+        """It is over."""
+        self._turn(at.seq, at.time_ms, decision.workload, "", 0)
+        del self.live[decision.workload]
