@@ -1,0 +1,370 @@
+"""The node agent: makes one machine agree with what the decisions order, and reports what it sees.
+
+Four loops around one state: *follow* folds DECISIONS into ``Orders``; *tend* compares orders, run folders and
+processes, and acts; *report* sends the outbox; *beat* says that the node lives and what runs on it. All acting is
+level-triggered: whatever happened while the agent was away, comparing again is enough. So a duplicate decision is
+harmless, and so is ``kill -9`` of the agent at any point.
+
+It decides nothing about runs: it starts what is placed, stops what is to be stopped, and refuses only what it cannot
+start. Its own clock measures graces and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from apportion.adapters.agent.follower import Follower
+from apportion.adapters.agent.gpus import GpuSource
+from apportion.adapters.agent.launch import Refused, bare_spec, spec_of, submission_of
+from apportion.adapters.agent.memory import Memory, WrongAgent
+from apportion.adapters.agent.orders import Order
+from apportion.adapters.agent.outbox import Outbox
+from apportion.adapters.agent.reports import Reports, wall_ms
+from apportion.adapters.agent.rundir import Exit, RunDir, all_runs
+from apportion.adapters.agent.runs import Happening, Runs
+from apportion.adapters.bus.connection import ApiError
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.publisher import OutcomeUnknown, PublishRefused
+from apportion.core.envelope import decode_envelope, subject_of
+from apportion.core.errors import ApportionError
+from apportion.core.events import LogOpened, NodeHeartbeat, NodeJoined, NodeLeft, decode_data, encode_event
+from apportion.core.reasons import Refusal
+
+logger = logging.getLogger(__name__)
+
+CLOSED_GRACE_MS = 2_000  # for a run the core has closed already: nobody pays for it any more
+IDLE_S = 5.0
+RETRY_S = 0.5
+STARTS_AT_ONCE = 4  # then look at the rest again: a start costs some ten milliseconds
+WAITING_NOTE_S = 10.0
+LEAVE_PATIENCE_S = 30.0  # beyond the longest grace, when the node leaves
+
+
+class JoinRefused(ApportionError):
+    """The core does not take the node. The text names the reason."""
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Who an agent is and how it behaves."""
+
+    node: str
+    pool: str
+    principal: str
+    rack: str = ""
+    beat_ms: int = 10_000
+    closed_grace_ms: int = CLOSED_GRACE_MS
+
+
+class Agent:
+    """One node's agent. ``run`` returns after ``stop`` was called, or raises what the agent cannot live with."""
+
+    def __init__(self, settings: AgentSettings, gpus: GpuSource, bus: Bus, memory: Memory) -> None:
+        """Put the parts together; nothing happens before ``run``."""
+        self._settings = settings
+        self._gpus = gpus
+        self._bus = bus
+        self._memory = memory
+        self._dir = memory.agent_dir
+        self._outbox = Outbox(self._dir / "outbox", settings.principal, memory.secret)
+        self._reports = Reports(self._outbox, self._dir)
+        self._follower = Follower(bus.decisions, memory)
+        self._changed = asyncio.Event()
+        self._posted = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._runs = Runs(self._dir, self._changed.set)
+        self._join_name = ""
+        self._join_seq = 0
+        self._joined = asyncio.Event()
+        self._leaving = False  # nothing new is started
+        self._left = False  # the node is out; nothing more to say about it
+        self._waiting: dict[str, float] = {}  # run that waits for local GPUs -> since when
+
+    def stop(self) -> None:
+        """Let ``run`` return; runs keep running under their supervisors."""
+        self._stopping.set()
+
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Be the agent; call ``ready`` when the node has joined.
+
+        Raises ``LogMismatch``, ``LogGap``, ``JoinRefused``: the agent must not go on, the runs do.
+        """
+        self._memory.bind_log(await self._log_id())
+        await self._follower.catch_up()
+        self._adopt()
+        self._follower.save(now=True)  # from now on this agent has a memory: what is placed is placed on it
+        self._join()
+        tasks = [
+            asyncio.create_task(self._follow(), name="follow"),
+            asyncio.create_task(self._tend(), name="tend"),
+            asyncio.create_task(self._report(ready), name="report"),
+            asyncio.create_task(self._beat(), name="beat"),
+            asyncio.create_task(self._stopping.wait(), name="stop"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._follower.save(now=True)
+            await self._follower.close()
+            self._runs.close()
+
+    async def leave(self, reason: str) -> None:
+        """Stop every run within its grace, report the ends, and take the node out; then let ``run`` return.
+
+        Runs that were interrupted are reported as lost, not as failed: they may be resumed elsewhere.
+        """
+        self._leaving = True
+        longest_ms = 0
+        for key in self._runs.refs():
+            if not self._runs.over(key):
+                grace_ms = self._runs.spec(key).grace_ms
+                longest_ms = max(longest_ms, grace_ms)
+                self._runs.stop(key, grace_ms)
+        self._changed.set()
+        with contextlib.suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(longest_ms / 1_000 + LEAVE_PATIENCE_S):
+                while any(not self._runs.over(key) for key in self._runs.refs()) or self._outbox:
+                    await asyncio.sleep(0.05)
+                self._left = True
+                event = NodeLeft(node=self._settings.node, reason=reason)
+                self._outbox.put(f"left {self._memory.identity.joins}", event, at_ms=wall_ms())
+                self._posted.set()
+                while self._outbox:
+                    await asyncio.sleep(0.02)
+        self.stop()
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    async def _log_id(self) -> str:
+        """Return the log's id, waiting until somebody has opened it."""
+        said = False
+        while True:
+            body = await self._bus.events.body_at(1)
+            if body is not None:
+                try:
+                    envelope = decode_envelope(body)
+                    opened = decode_data(envelope.type, envelope.v, envelope.data)
+                except msgspec.DecodeError as error:
+                    raise WrongAgent(f"the first record of the log cannot be read: {error}") from None
+                if not isinstance(opened, LogOpened):
+                    raise WrongAgent(f"the first record of the log is {envelope.type}, it must be log.opened")
+                return opened.log_id
+            if not said:
+                logger.info("waiting for log.opened: nobody has set up this log yet")
+                said = True
+            await asyncio.sleep(RETRY_S)
+
+    def _adopt(self) -> None:
+        """Settle what the decisions left behind while nobody looked: adopt what runs, end what is not ordered."""
+        for order in self._follower.orders.live.values():
+            folder = RunDir(self._dir, order.workload, order.run)
+            spec = folder.spec()
+            if spec is not None:
+                if not folder.reported().ended:
+                    self._runs.adopt(folder, spec)
+            elif self._follower.fresh and not order.closed:
+                reason = "this node's agent had no memory of it when it started"
+                self._runs.settle(bare_spec(order, self._settings.node), Exit(lost=reason))
+        for folder in all_runs(self._dir):
+            if folder.key not in self._follower.orders.live and folder.supervised():
+                logger.warning("%s runs here and is not ordered any more: stopping it", folder.key)
+                folder.order_stop(self._settings.closed_grace_ms)
+        adopted = self._runs.refs()
+        if adopted:
+            logger.info("adopted %d runs: %s", len(adopted), ", ".join(adopted))
+
+    def _join(self) -> None:
+        identity = self._memory.identity
+        identity.joins += 1
+        identity.gpu_ids = self._gpus.ids
+        identity.gpu_kind = self._gpus.kind
+        self._memory.save_identity()
+        event = NodeJoined(
+            node=self._settings.node,
+            pool=self._settings.pool,
+            gpus=self._gpus.count,
+            gpu_memory_mib=self._gpus.memory_mib_each,
+            rack=self._settings.rack,
+        )
+        self._join_name = f"joined {identity.joins}"
+        self._outbox.put(self._join_name, event, at_ms=wall_ms())
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            await self._follower.take()
+            self._changed.set()
+
+    async def _tend(self) -> None:
+        while True:
+            self._changed.clear()
+            self._judge_refusals()
+            happenings, again_s = self._runs.tend()
+            for happening in happenings:
+                order = self._follower.orders.live.get(happening.key)
+                if order is not None and not order.closed:
+                    self._reports.tell(self._runs.spec(happening.key), self._interrupted(order, happening))
+            if self._outbox:
+                self._posted.set()
+            again_s = min(again_s, await _patiently(self._act, RETRY_S, IDLE_S))
+            self._follower.save()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), again_s)
+
+    async def _report(self, ready: Callable[[], None]) -> None:
+        while True:
+            self._posted.clear()
+            while self._outbox:
+                try:
+                    name, seq = await self._outbox.send_oldest(self._publish)
+                except PublishRefused as refusal:
+                    logger.error("%s; the report is kept and sent again", refusal)
+                    await asyncio.sleep(IDLE_S)
+                    continue
+                self._reports.arrived(name)
+                if name == self._join_name:
+                    self._join_seq = seq
+                    self._joined.set()
+                    logger.info("node %s joined pool %s (seq %d)", self._settings.node, self._settings.pool, seq)
+                    ready()
+                self._changed.set()
+            await self._posted.wait()
+
+    async def _beat(self) -> None:
+        await self._joined.wait()
+        while True:
+            if not self._left:
+                await _patiently(self._beat_once, 0.0, 0.0)
+            await asyncio.sleep(self._settings.beat_ms / 1_000)
+
+    # -- one step of each ----------------------------------------------------------------------------------------------
+
+    async def _act(self) -> float:
+        """Make the world agree with the orders; return in how many seconds to look again at the latest."""
+        again_s, starts = IDLE_S, 0
+        live = self._follower.orders.live
+        for order in list(live.values()):
+            if order.key not in self._runs:
+                if order.closed:
+                    self._settled(order)
+                elif not self._reports.end_arrived(order.workload, order.run):
+                    again_s = min(again_s, await self._start(order))
+                    starts += order.key in self._runs
+                    if starts >= STARTS_AT_ONCE:
+                        return 0.0
+            elif self._runs.over(order.key):
+                if order.closed:
+                    self._runs.forget(order.key)
+                    self._settled(order)
+            elif order.closed:
+                self._runs.stop(order.key, self._settings.closed_grace_ms)
+            elif order.stop is not None:
+                self._runs.stop(order.key, order.stop.grace_ms)
+        return again_s
+
+    async def _start(self, order: Order) -> float:
+        """Start a run, or settle that it is not started; return in how many seconds to try again."""
+        if self._leaving or self._left:
+            return IDLE_S
+        if order.stop is not None:
+            detail = f"{order.stop.why} before it was started"
+            self._runs.settle(bare_spec(order, self._settings.node), Exit(signalled=True, killed=True, detail=detail))
+            self._changed.set()
+            return 0.0
+        blocking = self._runs.holders(order.gpus, order.milli_each)
+        if blocking:
+            now = asyncio.get_running_loop().time()
+            since = self._waiting.setdefault(order.key, now)
+            if now - since > WAITING_NOTE_S:
+                logger.warning("%s waits for GPUs that %s still holds here", order.key, ", ".join(blocking))
+                self._waiting[order.key] = now
+            return RETRY_S
+        self._waiting.pop(order.key, None)
+        body = await self._bus.events.body_at(order.event_seq) if order.event_seq else None
+        if order.stop is not None or order.closed:  # came while we read
+            return 0.0
+        try:
+            submitted = submission_of(order, body)
+            folder = RunDir(self._dir, order.workload, order.run)
+            self._runs.start(spec_of(order, submitted, self._settings.node, self._gpus, folder.path))
+            logger.info("starting %s on GPUs %s", order.key, ",".join(map(str, order.gpus)))
+        except Refused as refusal:
+            logger.warning("refusing %s: %s", order.key, refusal)
+            self._runs.settle(bare_spec(order, self._settings.node), Exit(refused=str(refusal)))
+        self._changed.set()
+        return 0.0
+
+    def _settled(self, order: Order) -> None:
+        self._reports.pointless(order.workload, order.run)
+        self._follower.orders.live.pop(order.key, None)
+
+    def _interrupted(self, order: Order, happening: Happening) -> Happening:
+        """Tell an end that only the leaving of the node has caused as a loss, not as a failure of the workload."""
+        exit_ = happening.exit
+        if not self._leaving or order.stop is not None or exit_ is None or not (exit_.signalled or exit_.killed):
+            return happening
+        if exit_.exit_code == 0 and not exit_.killed:
+            return happening
+        return happening._replace(exit=Exit(lost="stopped because the node was taken out of service"))
+
+    def _judge_refusals(self) -> None:
+        """Look whether the core refused what this agent said; a refused join ends the agent."""
+        refusals = self._follower.orders.refusals
+        if not self._joined.is_set():
+            return  # a refusal may be read before the acknowledgement of what it refuses
+        for refusal in refusals:
+            if refusal.event_type == "node.joined" and refusal.event_seq == self._join_seq:
+                raise JoinRefused(
+                    f"the core does not take node {self._settings.node!r} into pool {self._settings.pool!r}: "
+                    f"{refusal.reason} ({refusal.field} {refusal.detail}); set the pool up, or start the agent with "
+                    "the right --pool and --gpus"
+                )
+            unknown = refusal.event_type == "node.heartbeat" and refusal.reason == Refusal.UNKNOWN_NODE.value
+            if unknown and refusal.event_seq > self._join_seq and not self._left:
+                self._left = True
+                logger.warning("node %s was taken out; restart its agent to join again", self._settings.node)
+        refusals.clear()
+
+    async def _beat_once(self) -> float:
+        reading = self._gpus.read(self._runs.sessions())
+        here = [key for key in self._runs.refs() if not self._runs.over(key) or f"ended {key}" in self._outbox]
+        event = NodeHeartbeat(
+            node=self._settings.node,
+            beat=self._memory.next_beat(),
+            gpus_down=reading.gpus_down,
+            busy_milli=reading.busy_milli,
+            memory_mib=reading.memory_mib,
+            watts=reading.watts,
+            runs=tuple(here),
+        )
+        event_id = self._outbox.event_id(f"beat {event.beat}")
+        body = encode_event(event, event_id=event_id, at_ms=wall_ms())
+        # No id for the server: a beat that is late is worth nothing, and a day of ids would cost it memory.
+        await self._bus.publisher.publish(subject_of(self._settings.principal, "node.heartbeat"), body, "")
+        return 0.0
+
+    async def _publish(self, subject: str, body: bytes, event_id: str) -> int:
+        return (await self._bus.publisher.publish(subject, body, event_id)).seq
+
+
+async def _patiently(step: Callable[[], Awaitable[float]], retry_s: float, idle_s: float) -> float:
+    """Do a step that needs the bus; when that is away or the disk is full, say so and come back after ``retry_s``."""
+    try:
+        return min(idle_s, await step())
+    except (TimeoutError, ApiError, OutcomeUnknown, PublishRefused) as error:
+        logger.warning("the bus does not answer (%s: %s); trying again", type(error).__name__, error)
+    except OSError as error:
+        logger.error("%s; trying again", error)
+    return retry_s

@@ -1,0 +1,94 @@
+"""Reads DECISIONS for one agent: from its own cursor, without gaps, into ``Orders``.
+
+The cursor is the agent's, on disk; the server keeps none. At start the last batch read is compared with what the log
+holds at its place now: a log that was cut or replaced stops the agent, because the runs it would stop or start would be
+somebody else's. Nothing is acted on before the end of the log, as known at start, was reached once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from apportion.adapters.agent.memory import Follow, Memory, mark_of
+from apportion.adapters.agent.orders import Orders
+from apportion.adapters.bus.decisions import NatsDecisionLog
+from apportion.adapters.bus.stream import StreamTail
+from apportion.core.decisions import decode_batch
+from apportion.core.envelope import StoredBatch
+from apportion.core.errors import LogMismatch
+
+BATCHES = 500
+SAVE_EVERY_S = 5.0
+
+
+class Follower:
+    """The agent's reader of decisions; ``orders`` is the state after the last batch taken."""
+
+    def __init__(self, log: NatsDecisionLog, memory: Memory) -> None:
+        """Open the state of the last start, or an empty one."""
+        self._log = log
+        self._memory = memory
+        known = memory.load_follow()
+        self.fresh = known is None  # never followed this log: what was placed before now was not placed on us
+        identity = memory.identity
+        orders = Orders(node=identity.node, principal=identity.principal)
+        self.state = known or Follow(before=0, cursor=0, mark="", orders=orders)
+        self._tail: StreamTail[StoredBatch] | None = None
+        self._saved_at = time.monotonic()
+        self._remedy = f"Restore it, or stop what still runs here, move {memory.agent_dir} away, and start again"
+
+    @property
+    def orders(self) -> Orders:
+        """What is ordered as of the last batch taken."""
+        return self.state.orders
+
+    async def catch_up(self) -> int:
+        """Read to the end of the log as it is now; return how many batches that were.
+
+        Raises ``LogMismatch`` when the log is not the one followed before, ``LogGap`` when a batch is missing.
+        """
+        last = await self._log.last_seq()
+        known = self.state
+        if last < known.cursor:
+            raise LogMismatch(
+                f"DECISIONS ends at seq {last}, this agent has read up to seq {known.cursor}: the log was cut or "
+                f"replaced. {self._remedy}"
+            )
+        self._tail = self._log.tail(known.before)
+        if known.cursor:
+            batch = (await self._tail.take(1))[0]
+            if (batch.seq, mark_of(batch.body)) != (known.cursor, known.mark):
+                raise LogMismatch(
+                    f"the batch at DECISIONS seq {batch.seq} is not the one this agent read there: the log was "
+                    f"replaced. {self._remedy}"
+                )
+        read = 0
+        while self.state.cursor < last:
+            batches = await self._tail.take(BATCHES)
+            self._fold(batches)
+            read += len(batches)
+        return read
+
+    async def take(self) -> None:
+        """Wait for the next batches and fold them."""
+        if self._tail is None:
+            raise RuntimeError("catch_up comes first")
+        self._fold(await self._tail.take(BATCHES))
+
+    def save(self, *, now: bool = False) -> None:
+        """Keep the state on disk, not more often than every few seconds unless ``now``."""
+        if now or time.monotonic() - self._saved_at >= SAVE_EVERY_S:
+            self._memory.save_follow(self.state)
+            self._saved_at = time.monotonic()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._tail is not None:
+            await self._tail.close()
+
+    def _fold(self, batches: Iterable[StoredBatch]) -> None:
+        for batch in batches:
+            self.state.orders.fold(decode_batch(batch.body))
+            self.state.before, self.state.cursor = self.state.cursor, batch.seq
+            self.state.mark = mark_of(batch.body)

@@ -1,0 +1,121 @@
+"""Where the GPUs of a node come from: NVML, or simulation.
+
+``GpuSource`` is what the agent asks; ``SimulatedGpus`` answers for GPUs that do not exist. A simulated GPU is as busy
+as the processes that were given it are on the CPU, so that parking shows as parking.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from apportion.core.units import MILLI
+
+
+class Reading(NamedTuple):
+    """The state of a node's GPUs now."""
+
+    gpus_down: tuple[int, ...]
+    busy_milli: int
+    memory_mib: int
+    watts: int
+
+
+class GpuSource(Protocol):
+    """The GPUs of one node; indexes are those the node joined with."""
+
+    @property
+    def kind(self) -> str:
+        """Return ``nvml`` or ``simulated``."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Return how many GPUs the node offers."""
+        ...
+
+    @property
+    def memory_mib_each(self) -> int:
+        """Return the memory of one GPU; 0 when not known."""
+        ...
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return what identifies each GPU over restarts, by index."""
+        ...
+
+    def visible(self, gpus: tuple[int, ...]) -> str:
+        """Return the value of ``CUDA_VISIBLE_DEVICES`` that means these GPUs."""
+        ...
+
+    def read(self, sessions: Mapping[int, int]) -> Reading:
+        """Read the GPUs. ``sessions`` maps the session id of each run's processes to its milli-GPUs."""
+        ...
+
+
+class SimulatedGpus:
+    """``count`` GPUs that exist on paper only."""
+
+    def __init__(self, count: int) -> None:
+        """Offer ``count`` GPUs, 1 to 72."""
+        self._count = count
+        self._cpu_ticks: dict[int, int] = {}
+        self._read_at = time.monotonic()
+
+    @property
+    def kind(self) -> str:
+        """Return ``simulated``."""
+        return "simulated"
+
+    @property
+    def count(self) -> int:
+        """Return how many GPUs are simulated."""
+        return self._count
+
+    @property
+    def memory_mib_each(self) -> int:
+        """Return 0: there is none."""
+        return 0
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return made-up names."""
+        return tuple(f"sim-{index}" for index in range(self._count))
+
+    def visible(self, gpus: tuple[int, ...]) -> str:
+        """Return the indexes, comma separated."""
+        return ",".join(str(gpu) for gpu in gpus)
+
+    def read(self, sessions: Mapping[int, int]) -> Reading:
+        """Return each run's share of one CPU since the last reading, times its GPUs."""
+        now = time.monotonic()
+        elapsed_ticks = (now - self._read_at) * os.sysconf("SC_CLK_TCK")
+        ticks = cpu_ticks(sessions)
+        busy = 0
+        for session, used in ticks.items():
+            spent = max(0, used - self._cpu_ticks.get(session, 0))
+            share_milli = MILLI if elapsed_ticks <= 0 else min(MILLI, int(spent * MILLI / elapsed_ticks))
+            busy += sessions[session] * share_milli // MILLI
+        self._cpu_ticks, self._read_at = ticks, now
+        return Reading(gpus_down=(), busy_milli=busy, memory_mib=0, watts=0)
+
+
+def cpu_ticks(sessions: Mapping[int, int]) -> dict[int, int]:
+    """Return the CPU time used so far by the living processes of each session, in clock ticks."""
+    ticks = dict.fromkeys(sessions, 0)
+    if not ticks:
+        return ticks
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        session = int(fields[3])
+        if session in ticks:
+            ticks[session] += int(fields[11]) + int(fields[12])
+    return ticks
