@@ -1,0 +1,192 @@
+"""The kernels again, in the plainest Python there is: sorting, fractions, lists. Slow, obviously right, shares no code.
+
+Each function here is what the docstring of its kernel calls the naive equivalent; ``test_kernels`` feeds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from tests.strategies import Cluster, Trees
+
+WHOLE = 1_000
+
+
+def divide(amount: int, demands: Sequence[int], weights: Sequence[int]) -> list[int]:
+    """Water-fill ``amount`` over siblings: who asks least per weight is served first, the rest share by weight."""
+    got = [0] * len(demands)
+    left, open_ = amount, [i for i, demand in enumerate(demands) if demand > 0]
+    for i in sorted((i for i in open_ if weights[i]), key=lambda i: (Fraction(demands[i], weights[i]), i)):
+        weight_left = sum(weights[j] for j in open_)
+        if demands[i] * weight_left > left * weights[i]:
+            exact = [Fraction(left * weights[j], weight_left) for j in open_]
+            parts = [int(part) for part in exact]
+            by_remainder = sorted(range(len(open_)), key=lambda k: (parts[k] - exact[k], open_[k]))
+            for k in by_remainder[: left - sum(parts)]:
+                parts[k] += 1
+            for j, part in zip(open_, parts, strict=True):
+                got[j] = part
+            return got
+        got[i] = demands[i]
+        left -= demands[i]
+        open_.remove(i)
+    for i in open_:  # nobody is entitled to what is left: budgets without a share take it in order
+        got[i] = min(left, demands[i])
+        left -= got[i]
+    return got
+
+
+def water_fill(tree: Trees, root: int, capacity: int, leaf_demand: Sequence[int]) -> dict[int, int]:
+    """Return what every line of the pool gets, by recursion from the root."""
+
+    def demand_of(row: int) -> int:
+        below = tree.children_of(row)
+        return min(capacity, sum(demand_of(child) for child in below) if below else leaf_demand[row])
+
+    got = {root: demand_of(root)}
+
+    def fill(row: int) -> None:
+        below = tree.children_of(row)
+        parts = divide(got[row], [demand_of(child) for child in below], [tree.weight[child] for child in below])
+        got.update(zip(below, parts, strict=True))
+        for child in below:
+            fill(child)
+
+    fill(root)
+    return got
+
+
+def allowances(
+    leaves: Sequence[int],
+    capacity: int,
+    horizon_ms: int,
+    demand: Sequence[int],
+    entitled: Sequence[int],
+    lag_us: Sequence[int],
+    barred: Sequence[int],
+) -> dict[int, int]:
+    """Return the allowance of each leaf: entitled plus owed, then catch-up cut to what over-served leaves give up."""
+    wanted = {}
+    for leaf in leaves:
+        owed = lag_us[leaf] // horizon_ms  # floor
+        wanted[leaf] = 0 if barred[leaf] else max(0, min(demand[leaf], capacity, entitled[leaf] + owed))
+    base = {leaf: min(wanted[leaf], entitled[leaf]) for leaf in leaves}
+    extra = sum(wanted[leaf] - base[leaf] for leaf in leaves)
+    given_up = sum(entitled[leaf] - base[leaf] for leaf in leaves)
+    if extra <= given_up:
+        return wanted
+    return {leaf: base[leaf] + (wanted[leaf] - base[leaf]) * given_up // extra for leaf in leaves}
+
+
+def next_leaf(
+    tree: Trees, root: int, allowance: Sequence[int], running: Sequence[int], ready: Sequence[int]
+) -> int:
+    """Return the leaf to serve next, from the root down to the largest (allowance - running) / weight."""
+
+    def useful(row: int) -> bool:
+        below = tree.children_of(row)
+        return any(useful(child) for child in below) if below else ready[row] > 0
+
+    if not useful(root):
+        return -1
+    row = root
+    while below := [child for child in tree.children_of(row) if useful(child)]:
+        row = min(below, key=lambda child: (-Fraction(allowance[child] - running[child], max(1, tree.weight[child])), child))
+    return row
+
+
+def funded_prefix(
+    order: Sequence[int], leaf: Sequence[int], milli: Sequence[int], allowance: Sequence[int]
+) -> dict[int, tuple[bool, int]]:
+    """Return per run (funded, funded milli-GPU before it): a prefix of each leaf's runs, the last one by half."""
+    told = {}
+    for budget in sorted({leaf[run] for run in order}):
+        before, open_ = 0, True
+        for run in (run for run in order if leaf[run] == budget):
+            open_ = open_ and before + Fraction(milli[run], 2) <= allowance[budget]
+            told[run] = (open_, before)
+            before += milli[run] if open_ else 0
+    return told
+
+
+def queue_order(rows: Sequence[int], budget: Sequence[int], priority: Sequence[int], seq: Sequence[int]) -> list[int]:
+    """Return workloads in the order of the queue."""
+    return sorted(rows, key=lambda row: (budget[row], -priority[row], seq[row]))
+
+
+def free_positions(cluster: Cluster, node: int, mine: int) -> list[int]:
+    """Return the positions of a node's whole GPUs that ``mine`` may use now."""
+    first = int(cluster.node_first[node])
+    return [
+        position
+        for position in range(int(cluster.node_gpus[node]))
+        if cluster.used[first + position] == 0
+        and not cluster.out[first + position]
+        and cluster.held[first + position] in (0, mine)
+    ]
+
+
+def find_gpus(cluster: Cluster, pool: int, nodes: int, milli_per_node: int, mine: int) -> list[int]:
+    """Return the GPU rows for the shape, [] when it does not fit: fullest sufficient nodes, aligned blocks, fullest shared GPU."""
+    usable = [n for n in range(cluster.nodes) if cluster.node_pool[n] == pool and not cluster.node_masked[n]]
+    if milli_per_node < WHOLE:
+        shared = [
+            gpu
+            for n in usable
+            for gpu in range(int(cluster.node_first[n]), int(cluster.node_first[n] + cluster.node_gpus[n]))
+            if not cluster.out[gpu] and cluster.held[gpu] in (0, mine)
+            if 0 < cluster.used[gpu] <= WHOLE - milli_per_node
+        ]
+        if shared:
+            return [min(shared, key=lambda gpu: (-cluster.used[gpu], usable_rank(cluster, usable, gpu), gpu))]
+    need = max(1, milli_per_node // WHOLE)
+    free = {n: free_positions(cluster, n, mine) for n in usable}
+    able = sorted((n for n in usable if len(free[n]) >= need), key=lambda n: (len(free[n]), n))
+    if len(able) < nodes:
+        return []
+    return [int(cluster.node_first[n]) + position for n in able[:nodes] for position in choose(free[n], need)]
+
+
+def usable_rank(cluster: Cluster, usable: Sequence[int], gpu: int) -> int:
+    """Return the place of the GPU's node among the usable ones."""
+    return next(
+        rank for rank, n in enumerate(usable) if cluster.node_first[n] <= gpu < cluster.node_first[n] + cluster.node_gpus[n]
+    )
+
+
+def choose(free: Sequence[int], need: int) -> list[int]:
+    """Return ``need`` of a node's free positions: an aligned block when there can be one, else the lowest."""
+    if need.bit_count() == 1:
+        for start in range(0, max(free) + 1, need):
+            block = list(range(start, start + need))
+            if set(block) <= set(free):
+                return block
+    return list(free[:need])
+
+
+def nodes_able(cluster: Cluster, pool: int, need: int, healthy_only: bool) -> int:
+    """Return how many nodes of the pool have ``need`` GPUs when empty."""
+    count = 0
+    for n in range(cluster.nodes):
+        first = int(cluster.node_first[n])
+        size = sum(1 for gpu in range(first, first + int(cluster.node_gpus[n])) if not (healthy_only and cluster.out[gpu]))
+        count += int(cluster.node_pool[n] == pool and size >= need)
+    return count
+
+
+def ready_times(
+    cluster: Cluster, pool: int, need: int, now_ms: int, never_ms: int, gpu_free_ms: Sequence[int]
+) -> list[int]:
+    """Return per node the instant at which ``need`` of its GPUs in service, held for nobody, are free."""
+    ready = []
+    for n in range(cluster.nodes):
+        first = int(cluster.node_first[n])
+        times = sorted(
+            gpu_free_ms[gpu]
+            for gpu in range(first, first + int(cluster.node_gpus[n]))
+            if not cluster.out[gpu] and not cluster.held[gpu]
+        )
+        able = cluster.node_pool[n] == pool and len(times) >= need
+        ready.append(max(now_ms, times[need - 1]) if able else never_ms)
+    return ready

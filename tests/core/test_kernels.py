@@ -1,0 +1,259 @@
+"""Every kernel does what its naive equivalent does, on small random inputs and at the bounds of ``units``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.core import oracles
+from tests.strategies import Cluster, Trees, clusters, column, milli, shapes, trees
+
+from apportion.core.kernels import accrue, pack, queue, share
+from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, PPM, apportion, gpu_us
+
+quick = settings(derandomize=True, max_examples=60, deadline=None)
+LAG = st.one_of(st.sampled_from([0, 1, -1, 3_600_000, -3_600_001]), st.integers(-(2**60), 2**60))
+
+
+def shares(tree: Trees, data: st.DataObject, most: int) -> list[int]:
+    return [data.draw(milli(most)) for _ in range(tree.rows)]
+
+
+@quick
+@given(trees(), st.data())
+def test_water_fill_is_serving_in_order_of_demand_per_weight(tree: Trees, data: st.DataObject) -> None:
+    capacity = data.draw(milli())
+    demand = shares(tree, data, data.draw(st.sampled_from([8_000, MAX_POOL_MILLI])))
+    root = data.draw(st.sampled_from(tree.root))
+    filled = np.full(tree.rows, -7, dtype=np.int64)
+
+    share.water_fill(
+        root, capacity, tree.rows, column(tree.pool), column(tree.parent), column(tree.weight), column(demand), filled
+    )
+
+    expected = oracles.water_fill(tree, root, capacity, demand)
+    assert {row: int(filled[row]) for row in expected} == expected
+    assert all(filled[row] == -7 for row in range(tree.rows) if row not in expected), "rows of other pools are left alone"
+    for row, got in expected.items():
+        below = tree.children_of(row)
+        assert not below or sum(expected[child] for child in below) == got, "exact on every level"
+
+
+def test_water_fill_of_the_worked_example_by_hand() -> None:
+    tree = Trees([0, 0, 0, 0], [-1, 0, 0, 0], [PPM, 500_000, 250_000, 250_000], [0])
+
+    assert oracles.water_fill(tree, 0, 16_000, [0, 8_000, 12_000, 0]) == {0: 16_000, 1: 8_000, 2: 8_000, 3: 0}
+    assert oracles.water_fill(tree, 0, 16_000, [0, 4_000, 12_000, 8_000]) == {0: 16_000, 1: 4_000, 2: 6_000, 3: 6_000}
+    assert oracles.divide(2, [2, 2, 2], [1, 1, 1]) == [1, 1, 0]  # equal remainders: the earlier ones
+    assert oracles.divide(5, [9, 0, 2, 2], [0, 3, 0, 1]) == [3, 0, 0, 2]  # no share: only what is left over, in order
+
+
+@quick
+@given(trees(), st.data())
+def test_allowances_are_entitled_plus_owed_and_never_above_capacity(tree: Trees, data: st.DataObject) -> None:
+    capacity = data.draw(milli())
+    horizon_ms = data.draw(st.sampled_from([1_000, 3_600_000, 4 * 3_600_000]))
+    demand = shares(tree, data, data.draw(st.sampled_from([8_000, MAX_POOL_MILLI])))
+    lag = [data.draw(LAG) for _ in range(tree.rows)]
+    barred = [data.draw(st.sampled_from([0, 0, 0, 1])) for _ in range(tree.rows)]
+    allowed = np.full(tree.rows, -7, dtype=np.int64)
+    for pool, root in enumerate(tree.root):
+        fill = oracles.water_fill(tree, root, capacity, demand)
+        entitled = [fill.get(row, 0) for row in range(tree.rows)]
+
+        share.allowances(
+            root, capacity, horizon_ms, tree.rows, column(tree.pool), column(tree.child_counts()), column(demand),
+            column(entitled), column(lag), column(barred), allowed,
+        )  # fmt: skip
+
+        leaves = tree.leaves(pool)
+        expected = oracles.allowances(leaves, capacity, horizon_ms, demand, entitled, lag, barred)
+        assert {leaf: int(allowed[leaf]) for leaf in leaves} == expected
+        assert sum(expected.values()) <= fill[root] <= capacity
+
+        share.sum_up(root, tree.rows, column(tree.pool), column(tree.parent), column(tree.child_counts()), allowed)
+        assert int(allowed[root]) == sum(expected.values())
+
+
+@quick
+@given(trees(), st.data())
+def test_the_next_leaf_is_the_most_underserved_per_weight(tree: Trees, data: st.DataObject) -> None:
+    few = st.sampled_from([0, 0, 1_000, 4_000, MAX_POOL_MILLI])
+    allowance = [data.draw(few) for _ in range(tree.rows)]
+    running = [data.draw(few) for _ in range(tree.rows)]
+    ready = [data.draw(st.integers(0, 1)) for _ in range(tree.rows)]
+
+    for root in tree.root:
+        leaf = share.next_leaf(
+            root, tree.rows, column(tree.pool), column(tree.parent), column(tree.child_counts()), column(tree.weight),
+            column(allowance), column(running), column(ready),
+        )  # fmt: skip
+
+        assert leaf == oracles.next_leaf(tree, root, allowance, running, ready)
+
+
+@quick
+@given(st.integers(0, 12), st.integers(1, 4), st.data())
+def test_funded_runs_are_a_prefix_and_half_is_enough(runs: int, budgets: int, data: st.DataObject) -> None:
+    leaf = [data.draw(st.integers(0, budgets - 1)) for _ in range(runs)]
+    size = [data.draw(st.sampled_from([1, 1_000, 4_000, 4_001, MAX_POOL_MILLI])) for _ in range(runs)]
+    allowance = [data.draw(milli()) for _ in range(budgets)]
+    order = data.draw(st.permutations(range(runs)))
+    within, before = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
+
+    share.funded_prefix(
+        column(order), runs, column(leaf), column(size), column(allowance), within, before,
+        np.zeros(budgets, dtype=np.int64), np.ones(budgets, dtype=np.int64),
+    )  # fmt: skip
+
+    assert {run: (bool(within[run]), int(before[run])) for run in range(runs)} == oracles.funded_prefix(
+        order, leaf, size, allowance
+    )
+
+
+@quick
+@given(st.integers(0, 24), st.data())
+def test_the_queue_is_sorted_whatever_comes_and_goes(rows: int, data: st.DataObject) -> None:
+    budget = [data.draw(st.integers(0, 3)) for _ in range(rows)]
+    priority = [data.draw(st.sampled_from([0, 0, 1, -1, MAX_PRIORITY, -MAX_PRIORITY])) for _ in range(rows)]
+    seq = data.draw(st.permutations(range(rows)))
+    columns = column(budget), column(priority), column(seq)
+    array, inside = np.zeros(rows + 1, dtype=np.int64), list[int]()
+    for row in data.draw(st.lists(st.integers(0, max(0, rows - 1)), max_size=3 * rows if rows else 0)):
+        if row in inside:
+            assert queue.remove(array, len(inside), row, *columns)
+            inside.remove(row)
+        else:
+            assert not queue.remove(array, len(inside), row, *columns)
+            queue.insert(array, len(inside), row, *columns)
+            inside.append(row)
+
+        assert list(array[: len(inside)]) == oracles.queue_order(inside, budget, priority, seq)
+
+    first, last = np.full(4, 9, dtype=np.int64), np.full(4, 9, dtype=np.int64)
+    queue.segments(array, len(inside), columns[0], first, last)
+    for b in range(4):
+        assert [int(row) for row in array[first[b] : last[b]]] == [
+            row for row in oracles.queue_order(inside, budget, priority, seq) if budget[row] == b
+        ]
+
+
+@quick
+@given(st.integers(0, 8), st.data())
+def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.DataObject) -> None:
+    now_ms, shadow_ms = 1_000, data.draw(st.sampled_from([0, 1_500, 9_000]))
+    pick = st.sampled_from
+    state = [data.draw(pick([2, 2, 2, 3, 4])) for _ in range(rows)]
+    nodes = [data.draw(pick([1, 2])) for _ in range(rows)]
+    per_node = [data.draw(pick([1_000, 8_000])) for _ in range(rows)]
+    min_runtime = [data.draw(pick([0, 60])) for _ in range(rows)]
+    expected = [data.draw(pick([0, 500, 501, 9_999])) for _ in range(rows)]
+    not_before = [data.draw(pick([0, 1_000, 1_001])) for _ in range(rows)]
+    shape = st.tuples(pick([1, 2]), pick([1_000, 8_000]), pick([0, 1]))
+    failed = data.draw(st.lists(shape, max_size=3))
+    table = np.zeros((4, 3), dtype=np.int64)
+    for k, entry in enumerate(failed):
+        table[k] = entry
+    idle_cycles, start = data.draw(pick([0, 1])), data.draw(st.integers(0, rows))
+
+    found = queue.next_candidate(
+        np.arange(max(1, rows), dtype=np.int64), start, rows, now_ms, shadow_ms, idle_cycles, column(state), 2,
+        column(nodes), column(per_node), column(min_runtime), column(expected), column(not_before), table, len(failed),
+    )  # fmt: skip
+
+    def worth(row: int) -> bool:
+        ends_before = expected[row] > 0 and now_ms + expected[row] <= shadow_ms
+        hopeless = any(
+            (n, m) == (nodes[row], per_node[row]) and (short or not ends_before) for n, m, short in failed
+        )
+        return state[row] == 2 and not_before[row] <= now_ms and (min_runtime[row] == 0) == bool(idle_cycles) and not hopeless
+
+    assert found == next((row for row in range(start, rows) if worth(row)), -1)
+
+
+@settings(quick, max_examples=150)
+@given(clusters(), shapes(), st.integers(1, 3))
+def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tuple[int, int], mine: int) -> None:
+    nodes, per_node = shape
+    chosen = np.full(nodes * 72, -7, dtype=np.int64)
+
+    count = pack.find_gpus(
+        0, nodes, per_node, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
+        cluster.node_masked, cluster.used, cluster.out, cluster.held, chosen,
+    )  # fmt: skip
+
+    gpus = [int(gpu) for gpu in chosen[:count]]
+    assert gpus == oracles.find_gpus(cluster, 0, nodes, per_node, mine)
+    assert len(gpus) in (0, nodes * max(1, per_node // 1_000)), "all or nothing"
+    for gpu in gpus:
+        assert not cluster.out[gpu]
+        assert cluster.held[gpu] in (0, mine)
+        assert cluster.used[gpu] + min(1_000, per_node) <= 1_000
+
+
+@quick
+@given(clusters(), st.integers(1, 9), st.booleans())
+def test_largest_shape_counts_nodes_that_could_hold_it_empty(cluster: Cluster, need: int, healthy: bool) -> None:
+    able = pack.largest_shape(
+        0, need, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, int(healthy)
+    )
+
+    assert able == oracles.nodes_able(cluster, 0, need, healthy)
+
+
+@quick
+@given(clusters(), st.integers(1, 9), st.data())
+def test_ready_times_are_the_need_th_release(cluster: Cluster, need: int, data: st.DataObject) -> None:
+    free_ms = [data.draw(st.sampled_from([100, 100, 250, 900, 1 << 60])) for _ in cluster.used]
+    ready = np.zeros(cluster.nodes, dtype=np.int64)
+
+    pack.ready_times(
+        0, need, 200, 1 << 60, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out,
+        cluster.held, column(free_ms), ready,
+    )  # fmt: skip
+
+    assert list(ready) == oracles.ready_times(cluster, 0, need, 200, 1 << 60, free_ms)
+
+
+@quick
+@given(st.lists(st.tuples(milli(), milli(), st.integers(-MAX_POOL_MILLI, MAX_POOL_MILLI)), min_size=1), st.data())
+@example([(MAX_POOL_MILLI, MAX_POOL_MILLI, -MAX_POOL_MILLI)], None)
+def test_accrual_is_rate_times_time_exactly(rates: list[tuple[int, int, int]], data: st.DataObject | None) -> None:
+    elapsed_ms = MAX_ELAPSED_MS if data is None else data.draw(st.integers(1, MAX_ELAPSED_MS))
+    rows = len(rates)
+    funded, unfunded, lag = (column([rate[k] for rate in rates]) for k in range(3))
+    totals = [np.full(rows, 5, dtype=np.int64) for _ in range(3)]
+
+    accrue.accrue_budgets(rows, elapsed_ms, funded, unfunded, lag, *totals)
+    accrue.accrue(totals[0], funded, rows, 0)
+
+    for k in range(3):
+        assert [int(total) for total in totals[k]] == [5 + rate[k] * elapsed_ms for rate in rates]
+
+
+def test_the_bounds_keep_every_product_inside_int64() -> None:
+    assert gpu_us(MAX_POOL_MILLI, MAX_ELAPSED_MS) < 2**63
+    assert MAX_POOL_MILLI * PPM * 2 < 2**63, "water-fill and order multiply capacity by weight"
+    assert MAX_POOL_MILLI * MAX_POOL_MILLI < 2**63, "the cut of catch-up multiplies two capacities"
+
+
+@pytest.mark.parametrize(
+    ("gpus_milli", "elapsed_ms"), [(-1, 0), (0, -1), (MAX_POOL_MILLI + 1, 0), (0, MAX_ELAPSED_MS + 1), (2**63, 2**63)]
+)
+def test_money_outside_the_bounds_is_never_multiplied(gpus_milli: int, elapsed_ms: int) -> None:
+    with pytest.raises(ValueError, match="outside the bounds"):
+        gpu_us(gpus_milli, elapsed_ms)
+
+
+@quick
+@given(st.integers(0, 2**62), st.lists(st.integers(0, PPM), min_size=1, max_size=9))
+def test_apportioned_parts_are_exact_and_within_one_of_fair(total: int, weights: list[int]) -> None:
+    if not sum(weights):
+        total = 0
+
+    parts = apportion(total, weights)
+
+    assert sum(parts) == total
+    for part, weight in zip(parts, weights, strict=True):
+        assert abs(part * sum(weights) - total * weight) < max(1, sum(weights))
