@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from apportion.adapters.render import duration, gpu_hours, gpus, percent, when
+from apportion.adapters.render import DURATION_NAMES, duration, gpu_hours, gpus, percent, when
 from apportion.core.reasons import Funding, NodeReason, Outcome, Payer, Pending, Refusal, TickWhy
 
 
@@ -228,7 +228,7 @@ ENUMS: dict[str, type[Enum]] = {
     "node": NodeReason,
     "tick": TickWhy,
 }
-_DURATIONS = {"timeout_ms", "cap_ms", "ran_ms", "quantum_ms", "age_ms", "grace_ms"}
+_DURATIONS = {"timeout_ms", "limit_ms"}
 _PLACE = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 
@@ -244,7 +244,7 @@ def number_words(name: str, value: int | str) -> str:
     if name.endswith("_ppm"):
         return percent(value)
     if name.endswith("_ms"):
-        return duration(value) if name in _DURATIONS else when(value)
+        return duration(value) if name in _DURATIONS or name in DURATION_NAMES else when(value)
     return f"{value:,}"
 
 

@@ -153,7 +153,6 @@ class RunClosed(Decision, frozen=True, tag="run.closed"):
     event_seq: int = 0
     requeued: bool = False
     not_before_ms: int = 0  # back-off of the next attempt
-    detail: str = ""
 
 
 class WorkloadClosed(Decision, frozen=True, tag="workload.closed"):

@@ -25,6 +25,7 @@ from apportion.core.state.state import State
 from apportion.core.units import MS_PER_DAY, MS_PER_HOUR
 
 CLOSED_RETENTION_MS = 14 * MS_PER_DAY  # how long the id of a finished workload stays taken
+CHANGE_RETENTION_MS = 366 * MS_PER_DAY  # how long a second copy of a grant or transfer is recognised
 
 
 class Core:
@@ -118,8 +119,11 @@ class Core:
         stored = decode_batch(body)
         if stored.seq != self.seq:
             raise Divergence(self.seq, "the tick answered", str(stored.seq), str(self.seq))
-        for decision in stored.decisions:
-            apply(self.state, decision)
+        try:
+            for decision in stored.decisions:
+                apply(self.state, decision)
+        except (KeyError, ValueError, IndexError) as error:
+            raise Divergence(self.seq, "a stored decision, it does not fit the state", repr(error), "") from error
         reached = self._finish(stored.decisions)
         if encode_batch(reached) != body:
             self._differ(stored, reached)
@@ -141,7 +145,9 @@ class Core:
                 raise Divergence(self.seq, f"decision {index}", encode(left).decode(), encode(right).decode())
         if stored.books != derived.books:
             raise Divergence(self.seq, "books", encode(stored.books).decode(), encode(derived.books).decode())
-        raise Divergence(self.seq, "digest of the state", stored.digest, derived.digest)
+        if stored.digest != derived.digest:
+            raise Divergence(self.seq, "digest of the state", stored.digest, derived.digest)
+        raise Divergence(self.seq, "bytes (unknown fields, or another spelling of equal values)", "", "")
 
     def _require_tick(self) -> None:
         if not self.state.counters.tick_pending:
@@ -155,7 +161,7 @@ class Core:
         counters.cycle_ms = counters.time_ms
         counters.dirty = 0
         counters.tick_pending = 0
-        _prune_closed(state)
+        _prune(state)
         self.last_batch = CycleBatch(
             core=counters.core,
             cycle=counters.cycle,
@@ -169,13 +175,16 @@ class Core:
         return self.last_batch
 
 
-def _prune_closed(state: State) -> None:
-    """Forget ids of workloads that ended long ago; looked at once an hour of log time."""
+def _prune(state: State) -> None:
+    """Forget ids of workloads and changes of long ago; looked at once an hour of log time."""
     counters = state.counters
     if counters.time_ms - counters.pruned_ms < MS_PER_HOUR:
         return
     counters.pruned_ms = counters.time_ms
-    limit = counters.time_ms - CLOSED_RETENTION_MS
-    old = np.flatnonzero((state.closed.column("closed_ms") < limit) & (state.closed.column("key_code") != 0))
-    for row in old:
-        state.closed.remove(int(row))
+    for table, since, retention_ms in (
+        (state.closed, state.closed.column("closed_ms"), CLOSED_RETENTION_MS),
+        (state.change, state.change.column("made_ms"), CHANGE_RETENTION_MS),
+    ):
+        live = table.column("key_code") != 0
+        for row in np.flatnonzero(live & (since < counters.time_ms - retention_ms)):
+            table.remove(int(row))

@@ -10,6 +10,7 @@ server enforces subjects.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 EVENT_PREFIX = "ap.ev"
 DECISION_SUBJECT = "ap.dec.cycle"
 MAX_BODY_BYTES = 256 * 1024
+MAX_DEPTH = 64  # of objects and arrays inside each other; an event needs five
 
 
 class Record(NamedTuple):
@@ -52,8 +54,33 @@ _envelope_decoder = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
+_brackets = re.compile(rb'(?s)"(?:[^"\\]|\\.)*"|[\[{\]}]').finditer
+
+
+def too_deep(body: bytes) -> bool:
+    """Tell whether ``body`` is nested more than ``MAX_DEPTH`` levels deep.
+
+    To be asked before every decode of what others wrote: the decoder recurses, and where its recursion ends with an
+    error depends on the caller's own stack, so two cores could differ about the same bytes.
+    """
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for token in _brackets(body):
+        first = body[token.start()]
+        if first in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif first in b"]}":
+            depth -= 1
+    return False
+
+
 def decode_envelope(body: bytes) -> Envelope:
-    """Decode the envelope; raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
+    """Decode the envelope; raises ``msgspec.DecodeError``, ``msgspec.ValidationError`` or ``UnicodeDecodeError``."""
+    if too_deep(body):
+        raise msgspec.DecodeError(f"JSON is nested more than {MAX_DEPTH} levels deep")
     return _envelope_decoder.decode(body)
 
 

@@ -28,9 +28,6 @@ def accrue(state: State, now_ms: int) -> None:
     elapsed = now_ms - state.counters.accrued_ms
     if elapsed <= 0:
         return
-    if state.counters.accrued_ms == 0:
-        state.counters.accrued_ms = now_ms  # nothing existed before the first record
-        return
     check(elapsed <= MAX_ELAPSED_MS, state.counters.seq, f"{elapsed} ms between two records is above {MAX_ELAPSED_MS} ms")
     if state.counters.fair_stale:
         refresh_lag_rates(state)
@@ -192,14 +189,23 @@ def refund(state: State, budget_row: int, pool: int, charged_us: int, unfunded_u
 
 def reserved_us(state: State, now_ms: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return per budget line the protected time of funded runs that is reserved and not yet charged."""
+    return _sum_reserved(state, now_ms, timed=True)
+
+
+def reserved_milli(state: State, now_ms: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return per budget line the GPUs of funded runs inside their reserved time."""
+    return _sum_reserved(state, now_ms, timed=False)
+
+
+def _sum_reserved(state: State, now_ms: int, *, timed: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     run, budget = state.run, state.budget
-    outstanding = np.zeros(budget.used, dtype=np.int64)
+    sums = np.zeros(budget.used, dtype=np.int64)
     left = run.column("protected_until_ms") - now_ms
     rows = np.flatnonzero((run.column("reserved") == 1) & (left > 0) & (run.column("state") != schema.ENDED))
-    np.add.at(outstanding, run.budget[rows], run.gpus_milli[rows] * left[rows])
+    np.add.at(sums, run.budget[rows], run.gpus_milli[rows] * (left[rows] if timed else 1))
     for pool in range(state.pool.used):
-        share.sum_up(int(state.pool.root[pool]), budget.used, budget.pool, budget.parent, budget.children, outstanding)
-    return outstanding
+        share.sum_up(int(state.pool.root[pool]), budget.used, budget.pool, budget.parent, budget.children, sums)
+    return sums
 
 
 def available_us(state: State, budget_row: int, outstanding: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:

@@ -36,6 +36,7 @@ class Refusal(str, Enum):
     BAD_SHAPE = "bad_shape"  # gpus_milli does not divide over nodes, or a fraction on several nodes
     MIN_RUNTIME_ABOVE_CAP = "min_runtime_above_cap"  # numbers: cap_ms
     WORKLOAD_ENDED = "workload_ended"  # too late: it is over already
+    POOL_TOO_LARGE = "pool_too_large"  # a pool holds at most 16,384 GPUs; numbers: limit_milli
     NODE_OCCUPIED = "node_occupied"  # a joined node cannot change its size while it holds runs
     STALE = "stale"  # a report about a run or node that is over; also counted in the state
 

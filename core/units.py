@@ -12,9 +12,9 @@ Everything that is ordered, stored or charged is an integer:
 This module is a pure function of its arguments. It must never see a float: a share shown as a percentage
 is divided by the page that shows it.
 
-Bounds are chosen so that no product formed in the core can leave int64: a pool has at most ``MAX_POOL_MILLI``
-(100,000 GPUs) and an instant is below ``MAX_TIME_MS``; their product is 1e8 * 4.4e12 = 4.4e20, so *accrual*
-always multiplies by an elapsed time, bounded by ``MAX_ELAPSED_MS`` (20 years: 6.3e19 / 1e8 fits), never by an instant.
+Bounds are chosen so that no product formed in the core can leave int64 (9.2e18): a pool has at most ``MAX_POOL_MILLI``
+(16,384 GPUs, refused above), one step of time is at most ``MAX_ELAPSED_MS`` (2 years), so a product is at most 1.04e18, and
+an account of a full pool overflows after 17.8 years. Accrual multiplies by an elapsed time, never by an instant.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MS_PER_DAY = 86_400_000
 GPU_US_PER_GPU_HOUR = MILLI * MS_PER_HOUR
 
 MAX_NODE_GPUS = 72
-MAX_POOL_MILLI = 100_000 * MILLI
+MAX_POOL_MILLI = 16_384 * MILLI
 MAX_TIME_MS = 1 << 42  # the year 2109
-MAX_ELAPSED_MS = 20 * 366 * MS_PER_DAY
+MAX_ELAPSED_MS = 2 * 366 * MS_PER_DAY
 MAX_GRANT_GPU_US = 1 << 58
 MAX_PRIORITY = 1_000_000
 

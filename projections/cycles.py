@@ -80,8 +80,10 @@ class Cycles:
             )
         )
 
-    def refused(self, record: Record, time_ms: int, parts: tuple[str, str] | None, envelope: Envelope | None) -> None:
-        """Keep a refused record, whatever it is."""
+    def refused(
+        self, record: Record, time_ms: int, parts: tuple[str, str] | None, envelope: Envelope | None, entity: str
+    ) -> None:
+        """Keep a refused record, whatever it is; ``entity`` is what the refusal says it was about."""
         principal, event_type = parts or ("", record.subject)
         found = (envelope.id, envelope.v, envelope.at_ms) if envelope is not None else ("", 0, 0)
         event_id, version, claimed_ms = found
@@ -89,8 +91,8 @@ class Cycles:
             version = claimed_ms = 0  # the body shows what was written
         self.log.rows.append(
             (
-                record.seq, time_ms, record.stored_ms, clean(principal)[:256], clean(event_type)[:256], "", clean(event_id)[:256],
-                version, claimed_ms, True, len(record.body), clean(record.body[:REFUSED_BODY_CHARACTERS]),
+                record.seq, time_ms, record.stored_ms, clean(principal)[:256], clean(event_type)[:256], entity,
+                clean(event_id)[:256], version, claimed_ms, True, len(record.body), clean(record.body[:REFUSED_BODY_CHARACTERS]),
             )
         )
 

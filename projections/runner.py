@@ -336,7 +336,11 @@ class Projection:
         if batch.seq != stored.input_seq:
             raise LogMismatch(f"decision seq {stored.seq} answers seq {batch.seq}, but its header says {stored.input_seq}")
         answers = [decode_decision(body) for body in batch.decisions]
-        refused = {d.event_seq for d in answers if isinstance(d, decisions.Rejected | decisions.WorkloadRejected)}
+        refused = {
+            answer.event_seq: answer.entity if isinstance(answer, decisions.Rejected) else answer.workload
+            for answer in answers
+            if isinstance(answer, decisions.Rejected | decisions.WorkloadRejected)
+        }
         tick = self._records(records, refused)
         if tick is None:
             raise LogMismatch(f"the record at seq {batch.seq} is no accepted clock.tick, but a cycle answers it")
@@ -351,7 +355,7 @@ class Projection:
         self._decide(batch, answers)
         self.cycles.cycle(batch, stored.seq, tick.why, records[0].seq, self.heartbeats.take_counts())
 
-    def _records(self, records: Sequence[Record], refused: set[int]) -> events.ClockTick | None:
+    def _records(self, records: Sequence[Record], refused: dict[int, str]) -> events.ClockTick | None:
         """Fold the records of one cycle; returns the tick that ends it, None when the last record is none."""
         clock, subjects, beat = self.clock, self._subjects, self.heartbeats.beat
         if len(subjects) > _SUBJECTS_MAX:
@@ -364,7 +368,7 @@ class Projection:
             else:
                 parts = subjects[subject] = split_subject(subject)
             if seq in refused or parts is None:
-                self._refused(record, parts)
+                self._refused(record, parts, refused.get(seq, ""))
                 event = None
             elif parts[1] == HEARTBEAT:
                 heard = decode_beat(body)
@@ -376,7 +380,7 @@ class Projection:
                 event = self._accepted(record, parts)
         return event if isinstance(event, events.ClockTick) else None
 
-    def _refused(self, record: Record, parts: tuple[str, str] | None) -> None:
+    def _refused(self, record: Record, parts: tuple[str, str] | None, entity: str) -> None:
         envelope: Envelope | None = None
         if len(record.body) <= MAX_BODY_BYTES:
             try:
@@ -385,7 +389,7 @@ class Projection:
                 envelope = None
         time_ms = self.clock.advance(record.stored_ms, envelope.at_ms if envelope is not None else 0)
         self.clock.extend(record)
-        self.cycles.refused(record, time_ms, parts, envelope)
+        self.cycles.refused(record, time_ms, parts, envelope, entity)
 
     def _accepted(self, record: Record, parts: tuple[str, str]) -> events.Event:
         envelope = decode_envelope(record.body)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import socket
 import sys
@@ -23,8 +22,6 @@ from apportion.adapters.agent.naming import node_name, principal_token
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.home import Home
 from apportion.core.errors import ApportionError
-
-READY_FD = "APPORTION_READY_FD"
 
 logger = logging.getLogger("apportion.agent")
 
@@ -70,15 +67,8 @@ async def serve(
 
 
 def tell_ready(line: str) -> None:
-    """Print the line, and pass it to whoever started us and waits on ``$APPORTION_READY_FD``."""
+    """Print the line that says that the node has joined."""
     print(f"ready: {line}", flush=True)
-    descriptor = os.environ.pop(READY_FD, "")
-    if descriptor.isdigit():
-        try:
-            os.write(int(descriptor), line.encode() + b"\n")
-            os.close(int(descriptor))
-        except OSError:
-            return
 
 
 def main(argv: list[str] | None = None) -> int:

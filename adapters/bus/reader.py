@@ -46,6 +46,7 @@ class NatsEventLog:
                     f"EVENTS ends at seq {self._known_last}, before the position {after_seq} asked for: "
                     "this is another log, or its end is missing"
                 )
+            await self.close()  # at the end: let the server forget the consumer
             return []
         if self._tail is None or self._position != after_seq:
             await self.close()

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from apportion.adapters.cli.failure import FAILED, UNREACHABLE, USAGE, Failure, unreachable
+from apportion.adapters.cli.failure import FAILED, UNREACHABLE, USAGE, Failure, unreachable, usage
 from apportion.adapters.cli.output import AsOf
 from apportion.adapters.cli.verbs import Place, ReadPlace
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from apportion.adapters.bus.connection import Connection
 
 ASK_TIMEOUT_S = 30.0
+KNOCK_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ async def connected(place: Place) -> AsyncIterator[Connection]:
     url = server_url(place)
     if url is None:
         raise no_server(place)
+    _knock(url)
     from apportion.adapters.bus.connection import BusUnreachable, Connection
 
     try:
@@ -77,6 +79,25 @@ async def connected(place: Place) -> AsyncIterator[Connection]:
         raise unreachable(str(error), "start it with `apportion up`, or check --server") from None
     async with connection:
         yield connection
+
+
+def _knock(url: str) -> None:
+    """Fail at once when nobody listens: the client library would try again until its time is over."""
+    import socket
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    try:
+        port = parts.port or 4222
+    except ValueError:
+        raise usage(f"{url!r} is not a server's URL", "write it like nats://127.0.0.1:4222") from None
+    try:
+        socket.create_connection((parts.hostname or "127.0.0.1", port), timeout=KNOCK_TIMEOUT_S).close()
+    except OSError as error:
+        raise unreachable(
+            f"no NATS server answers at {url} ({error.strerror or error})",
+            "start it with `apportion up`, or check --server",
+        ) from None
 
 
 @dataclass(frozen=True)

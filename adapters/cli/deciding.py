@@ -7,7 +7,6 @@ changed the state, and the decisions that name it tell what happened. Words come
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import sys
 import time
@@ -186,6 +185,8 @@ def _spans(numbers: list[int]) -> str:
 
 async def send(source: Opened, place: WritePlace, event: Event, *, workload: str = "") -> Outcome:
     """Publish the event and wait for its decision. Raises ``Failure`` (3) when the log cannot be reached."""
+    import asyncio
+
     from apportion.adapters.bus.publisher import OutcomeUnknown, Publisher, PublishRefused
     from apportion.core.envelope import subject_of
     from apportion.core.events import EVENT_TYPES, encode_event
@@ -216,6 +217,8 @@ async def send(source: Opened, place: WritePlace, event: Event, *, workload: str
 
 async def outcome_of(source: Opened, seq: int, event_type: str, timeout_ms: int, *, workload: str = "") -> Outcome:
     """Wait for the cycle that answers record ``seq`` and return what it decided about it."""
+    import asyncio
+
     deadline = time.monotonic() + timeout_ms / 1000
     while True:
         left_ms = max(1, int((deadline - time.monotonic()) * 1000))
@@ -274,6 +277,8 @@ def _budget_line(row: dict[str, Any]) -> str:
 
 async def follow(source: Opened, place: WritePlace, workload: str) -> Answer:
     """Tell each change of the workload on stderr until it is over; the exit code is that of its last run."""
+    import asyncio
+
     told = 0
     while True:
         reply = await source.ask("job", job=workload)

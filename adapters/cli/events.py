@@ -6,7 +6,6 @@ NDJSON that can be read again; nothing is ever written to the log here.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -21,7 +20,6 @@ from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, open_logs
 from apportion.adapters.cli.verbs import Place, verb
-from apportion.adapters.replaying import Progress
 
 if TYPE_CHECKING:
     from apportion.core.envelope import Record
@@ -163,6 +161,8 @@ async def _newest(logs: Logs, last_seq: int, count: int, types: list[str], by: s
 
 async def _following(logs: Logs, after_seq: int) -> AsyncIterator[list[Record]]:
     """Yield new records as they come, until the reader goes away."""
+    import asyncio
+
     while True:
         records = await logs.events.read(after_seq, READ_LIMIT)
         if records:
@@ -199,6 +199,8 @@ async def export(
     by: ByOption = "",
 ) -> Answer:
     """Write events as NDJSON, one record a line, heartbeats and ticks included."""
+    from apportion.adapters.replaying import Progress
+
     types = type_ or []
     written = 0
     async with open_logs(place) as logs:

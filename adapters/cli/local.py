@@ -6,7 +6,6 @@ the agent leaves its runs under their supervisors, and the next start adopts the
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import signal
@@ -23,6 +22,8 @@ from apportion.adapters.cli.output import Answer
 from apportion.adapters.cli.verbs import Place, lasting, principal_now, verb
 
 if TYPE_CHECKING:
+    import asyncio
+
     from apportion.adapters.home import Home
 
 PANEL = "Run it"
@@ -116,6 +117,8 @@ class _alone:  # noqa: N801 - reads as a statement
 
 
 async def _up(home: Home, principal: str, node: str, pool: str, simulated: int | None, with_ingress: bool) -> None:
+    import asyncio
+
     from apportion.adapters.bus.local import Bus
     from apportion.adapters.bus.server import EmbeddedServer, ServerError
     from apportion.adapters.cli.opening import open_log
@@ -162,6 +165,8 @@ async def _up(home: Home, principal: str, node: str, pool: str, simulated: int |
 
 async def _ready(client: Any, family: Family, stop: asyncio.Event, node: str) -> None:
     """Wait until the projector shows the node as joined."""
+    import asyncio
+
     from apportion.adapters.cli.asking import asked
 
     deadline = asyncio.get_running_loop().time() + READY_S
@@ -181,6 +186,8 @@ async def _ready(client: Any, family: Family, stop: asyncio.Event, node: str) ->
 
 async def _watch(family: Family, server: Any, stop: asyncio.Event) -> None:
     """Look after the children, and the server, until told to stop."""
+    import asyncio
+
     from apportion.adapters.bus.server import EmbeddedServer
 
     while not stop.is_set():
@@ -260,6 +267,7 @@ async def agent(
 
 async def ingress(place: Place) -> Answer:
     """Run the service surface: request and reply in any language."""
+    import asyncio
     import logging
 
     from apportion.adapters.ingress.app import serve as serve_ingress
@@ -288,6 +296,7 @@ async def bench(
     ] = None,
 ) -> Answer:
     """Measure: fold, latency, reader, projector and others."""
+    import asyncio
     import importlib
     import pkgutil
 

@@ -6,12 +6,14 @@ core alone can know (budgets, members, room) is left to the core, and its answer
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.verbs import WritePlace
+from apportion.adapters.wording import number_words
 
 if TYPE_CHECKING:
     from apportion.core.events import Event
@@ -21,8 +23,6 @@ _READABLE = "abcdefghjkmnpqrstuvwxyz23456789"  # no letters that are read as oth
 
 def new_id(stem: str) -> str:
     """Return a new name that starts with ``stem`` and nobody can guess in advance."""
-    import re
-
     fit = re.sub(r"[^A-Za-z0-9_\-.:]+", "-", stem).strip("-_.:")[:80] or "job"
     return f"{fit}-{''.join(secrets.choice(_READABLE) for _ in range(8))}"
 
@@ -43,15 +43,37 @@ def checked(event_class: type[Event], options: dict[str, str], **fields: Any) ->
         option = options.get(name, name)
         value = fields.get(name)
         raise usage(
-            f"{option or 'the event'} {value!r} is not accepted: {_rule(text)}" if name else f"not accepted: {text}",
-            f"correct {option}" if option else "",
+            f"{option} {_shown(name, value)} is not accepted: {_rule(name, text)}" if name else f"not accepted: {text}",
+            _HELP.get(name, "`apportion schema` shows every field with its rule"),
         ) from None
 
 
-def _rule(text: str) -> str:
-    """Return msgspec's sentence in plainer words."""
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return number_words(name, value) if name.endswith(("_milli", "_ms", "_ppm", "_gpu_us")) else f"{value:,}"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+_HELP = {"kind": "one of training, batch_inference, quantization, realtime, interactive"}
+
+
+def _rule(name: str, text: str) -> str:
+    """Return msgspec's sentence in the words and units people typed."""
     if "matching regex" in text:
-        return "use letters, digits and _ - . : (paths: parts joined by /), starting with a letter or digit"
+        if "budget" in name:
+            return "use a path of names joined by /, each of letters, digits and _ - . such as lab/llm/olmo"
+        return "use letters, digits and _ - . : starting with a letter or digit"
+    if text.startswith("Invalid enum value"):
+        return "not one of the values known"
+    bound = re.match(r"Expected `int` (>=|<=|<|>) (-?\d+)$", text)
+    if bound:
+        words = {">=": "at least", "<=": "at most", "<": "less than", ">": "more than"}[bound[1]]
+        return f"it must be {words} {number_words(name, int(bound[2]))}"
+    length = re.match(r"Expected `(str|array)` of length (>=|<=) (\d+)$", text)
+    if length:
+        what = "characters" if length[1] == "str" else "entries"
+        return f"it must have {'at least' if length[2] == '>=' else 'at most'} {length[3]} {what}"
     return text[:1].lower() + text[1:]
 
 

@@ -9,9 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from apportion.adapters import render
-from apportion.adapters.replaying import OnProgress, Progress
+
+if TYPE_CHECKING:
+    from apportion.adapters.replaying import OnProgress, Progress
 
 LINE_EVERY_S = 5.0
 BAR_EVERY_S = 0.1

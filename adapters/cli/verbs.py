@@ -7,7 +7,6 @@ own arguments, and returns an ``Answer``; the wrapper prints it and returns the 
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import inspect
 import os
@@ -217,6 +216,8 @@ def _command(
     ]
 
     def command(**given: Any) -> int:
+        import asyncio
+
         place = make_place(given)
         answer = asyncio.run(function(place, **{name: given[name] for name in own_names}))
         return finish(answer, place)

@@ -165,3 +165,21 @@ def check_contiguous(records: Sequence[Record], after_seq: int) -> None:
     for expected_seq, record in enumerate(records, after_seq + 1):
         if record.seq != expected_seq:
             raise LogGap(expected_seq, record.seq)
+
+
+class MemoryPublisher:
+    """Publishes into a ``MemoryEventLog`` as the bus's publisher does into the stream."""
+
+    def __init__(self, log: MemoryEventLog) -> None:
+        self._log = log
+
+    async def publish(
+        self, subject: str, body: bytes, event_id: str, *, expected_last_seq: int | None = None
+    ) -> tuple[int, bool]:
+        """Store one event and return ``(seq, was it there already)``. Raises ``LogMismatch`` when not as expected."""
+        before = await self._log.last_seq()
+        if expected_last_seq is not None and before != expected_last_seq:
+            raise LogMismatch(f"the log ends at seq {before}, expected {expected_last_seq}")
+        seq = self._log.append(subject, body, event_id=event_id)
+        await asyncio.sleep(0)
+        return seq, seq <= before

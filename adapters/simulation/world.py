@@ -30,7 +30,7 @@ from apportion.core.decisions import (
     WorkloadRejected,
 )
 from apportion.core.events import Event, NodeHeartbeat, NodeUncordoned, WorkloadCancelled
-from apportion.core.reasons import NodeReason
+from apportion.core.reasons import NodeReason, Refusal
 
 MINUTE_MS = 60_000
 BEAT_MS = MINUTE_MS
@@ -131,8 +131,8 @@ class World:
                 self.agents.ask_to_stop(at_ms, f"{decision.workload}#{decision.run}", decision.grace_until_ms)
             elif isinstance(decision, WorkloadClosed):
                 self._over(decision.workload, decision.outcome)
-            elif isinstance(decision, WorkloadRejected):
-                self._over(decision.workload, decision.reason)
+            elif isinstance(decision, WorkloadRejected) and decision.reason != Refusal.DUPLICATE.value:
+                self._over(decision.workload, decision.reason)  # a copy of a submission is refused, not the workload
             elif isinstance(decision, NodeSuspended) and decision.reason != NodeReason.HEARTBEAT_TIMEOUT.value:
                 self.plan(at_ms + REPAIR_MS, "repair", self.machines.by_name[decision.node])
 

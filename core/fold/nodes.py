@@ -14,6 +14,7 @@ from apportion.core.reasons import Outcome, Refusal
 from apportion.core.state import schema
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
+from apportion.core.units import MAX_POOL_MILLI, MILLI
 
 MISSED_BEATS_LOST = 3  # heartbeats in a row that do not list a run its agent had started
 
@@ -56,11 +57,15 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
     if row is not None and int(state.node.gpus[row]):
         if int(state.node.gpus[row]) == event.gpus and int(state.node.pool[row]) == pool:
             state.node.last_seen_ms[row] = state.counters.time_ms
+            state.node.agent[row] = principal_row(state, agent)
             _revive(state, row)
             return None
         if runs_on_node(state, row):
             return No(Refusal.NODE_OCCUPIED, "gpus", "drain it before changing its size or pool", entity=event.node)
         _leave(state, row, seq)
+    size = int(state.pool.supply_milli[pool]) + event.gpus * MILLI
+    if size > MAX_POOL_MILLI:
+        return No(Refusal.POOL_TOO_LARGE, "gpus", numbers={"limit_milli": MAX_POOL_MILLI, "pool_milli": size}, entity=event.pool)
     ledger.accrue(state, state.counters.time_ms)
     if row is None:
         row = state.node.add(event.node)
@@ -138,11 +143,14 @@ def _compare_runs(state: State, node: int, listed: tuple[str, ...], seq: int) ->
         here = int(run.first_alloc[row])
         while here >= 0:
             if int(state.gpu.node[int(alloc.gpu[here])]) == node:
-                alloc.missed[here] = 0 if run.keys[row] in listed else int(alloc.missed[here]) + 1
+                known = run.keys[row] in listed
+                alloc.missed[here] = 0 if known else int(alloc.missed[here]) + 1
+                if known:
+                    alloc.confirmed_ms[here] = state.counters.time_ms
                 missed = int(alloc.missed[here])
             here = int(alloc.next[here])
         if missed >= MISSED_BEATS_LOST:
-            release_run(state, row, Outcome.LOST, seq=seq)
+            release_run(state, row, Outcome.LOST, seq=seq, blame=node)
 
 
 def node_cordoned(state: State, event: NodeCordoned, principal: str, _seq: int) -> No | None:
@@ -191,5 +199,6 @@ def _leave(state: State, node: int, seq: int) -> None:
     for gpu in range(first, first + int(state.node.gpus[node])):
         ledger.remove_gpu(state, pool, gpu)
         state.gpu.out[gpu] = 1
+        state.gpu.held_by[gpu] = 0  # the cycle sees a hold that lost a GPU and gives it up
     state.node.gpus[node] = 0
     state.counters.dirty = 1

@@ -107,6 +107,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
             state.alloc.gpu[alloc] = first + position
             state.alloc.milli[alloc] = piece.milli_each
             state.alloc.next[alloc] = -1
+            state.alloc.confirmed_ms[alloc] = now_ms
             if last < 0:
                 state.run.first_alloc[run] = alloc
             else:
@@ -161,7 +162,7 @@ def _closed_run(state: State, decision: RunClosed) -> None:
     ledger.refund(state, budget, pool, decision.refunded_gpu_us, decision.unfunded_refunded_gpu_us)
     workload = int(state.run.workload[run])
     if outcome is Outcome.START_FAILED:
-        state.node.start_failures[int(state.run.lead[run])] += 1
+        state.node.start_failures[int(state.run.blame[run])] += 1
     state.run.remove(run)
     table = state.workload
     table.run[workload] = -1

@@ -21,7 +21,7 @@ from apportion.core.fold.access import No, is_operator, not_permitted
 from apportion.core.reasons import Refusal
 from apportion.core.state.digest import close_chain, extend_chain
 from apportion.core.state.state import State
-from apportion.core.units import MAX_TIME_MS
+from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
 
 HEARTBEAT = "node.heartbeat"
 _SUBJECT_CACHE_LIMIT = 100_000
@@ -35,9 +35,12 @@ class _HeartbeatBody(msgspec.Struct, frozen=True):
     data: events.NodeHeartbeat
     v: int = 1
     at_ms: int = 0
+    cause: str = ""
+    flow: str = ""
 
 
 _QUIET = (events.RunProgressed, events.DemandObserved, events.ForecastPublished)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _heartbeat_decoder = msgspec.json.Decoder(_HeartbeatBody)
 _subjects: dict[str, tuple[str, str] | None] = {}  # a pure function remembered; not state
 
@@ -65,10 +68,10 @@ def fold_record(state: State, record: Record) -> bool:
     if parts is not None and parts[1] == HEARTBEAT and len(record.body) <= MAX_BODY_BYTES:
         try:
             body = _heartbeat_decoder.decode(record.body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             body = None  # the slow path names what is wrong
-        if body is not None and body.type == HEARTBEAT and body.v == 1 and counters.opened:
-            _advance(state, record, body.at_ms)
+        known = body is not None and body.type == HEARTBEAT and body.v == 1
+        if body is not None and known and counters.opened and _advance(state, record, body.at_ms):
             extend_chain(state, record)
             no = nodes.node_heartbeat(state, body.data, parts[0], record.seq)
             if no is not None:
@@ -84,28 +87,28 @@ def _fold_any(state: State, record: Record, parts: tuple[str, str] | None) -> bo
     else:
         try:
             envelope = decode_envelope(record.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             no = No(Refusal.BROKEN_JSON, *_place_of(error))
     at_ms = envelope.at_ms if envelope is not None else 0
-    _advance(state, record, at_ms)
+    timely = _advance(state, record, at_ms)
     extend_chain(state, record)
     if parts is None:
         _refuse(state, record.seq, ("", record.subject[:128]), No(Refusal.MALFORMED_SUBJECT, detail=record.subject[:256]), None)
         return False
     if no is None and envelope is not None and envelope.type != parts[1]:
         no = No(Refusal.TYPE_MISMATCH, "type", f"subject says {parts[1]}, body says {envelope.type[:128]}")
+    if no is None and not timely:
+        limit = state.counters.time_ms + MAX_ELAPSED_MS
+        no = No(Refusal.INVALID_DATA, "at_ms", "no instant that can follow the last one", {"limit_ms": limit})
     event: events.Event | None = None
     if no is None and envelope is not None:
         event, no = _decode(parts[1], envelope.v, envelope.data)
     if no is None and event is not None:
-        if isinstance(event, events.ClockTick):
-            no = _tick(state, parts[0])
-        elif not state.counters.opened and not isinstance(event, events.LogOpened):
-            no = No(Refusal.LOG_NOT_OPENED, detail="the first record must be log.opened")
-        else:
-            no = _FOLDS[type(event)](state, event, parts[0], record.seq)
-            if isinstance(event, events.LogOpened) and no is None:
-                _advance(state, record, at_ms)  # time begins here, from the source just stated
+        no = _dispatch(state, record, parts[0], envelope.id if envelope is not None else "", event)
+        if isinstance(event, events.LogOpened) and no is None:
+            # time begins here, from the source just stated
+            state.counters.time_ms = min(max(at_ms if state.counters.stated else record.stored_ms, 0), MAX_TIME_MS)
+            state.counters.accrued_ms = state.counters.time_ms
     if no is not None:
         _refuse(state, record.seq, parts, no, event)
         return False
@@ -116,6 +119,22 @@ def _fold_any(state: State, record: Record, parts: tuple[str, str] | None) -> bo
     return False
 
 
+def _dispatch(state: State, record: Record, principal: str, event_id: str, event: events.Event) -> No | None:
+    if not state.counters.opened and not isinstance(event, events.LogOpened):
+        return No(Refusal.LOG_NOT_OPENED, detail="the first record must be log.opened")
+    if isinstance(event, events.ClockTick):
+        return _tick(state, principal)
+    if not isinstance(event, events.BudgetGranted | events.BudgetTransferred):
+        return _FOLDS[type(event)](state, event, principal, record.seq)
+    # money has no natural key of its own: the envelope's id is the change's
+    if event_id in state.change.row_of:
+        return No(Refusal.DUPLICATE, "id", "this change has been made", entity=event_id[:128])
+    no = _FOLDS[type(event)](state, event, principal, record.seq)
+    if no is None and event_id:
+        state.change.made_ms[state.change.add(event_id)] = state.counters.time_ms
+    return no
+
+
 def _decode(event_type: str, version: int, data: msgspec.Raw) -> tuple[events.Event | None, No | None]:
     try:
         return events.decode_data(event_type, version, data), None
@@ -123,7 +142,7 @@ def _decode(event_type: str, version: int, data: msgspec.Raw) -> tuple[events.Ev
         return None, No(Refusal.UNKNOWN_TYPE, detail=str(error)[:256])
     except events.UnknownVersion as error:
         return None, No(Refusal.UNKNOWN_VERSION, "v", str(error)[:256])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         return None, No(Refusal.INVALID_DATA, *_place_of(error))
 
 
@@ -133,17 +152,25 @@ def _place_of(error: Exception) -> tuple[str, str]:
     return place.rstrip("`").lstrip(".")[:128], rule[:256]
 
 
-def _advance(state: State, record: Record, at_ms: int) -> None:
-    """Give the record its time; after a silence of the whole log, nobody is late (the log was not written, not the nodes dead)."""
+def _advance(state: State, record: Record, at_ms: int) -> bool:
+    """Give the record its time; False when it states one that cannot follow, which then does not move the clock.
+
+    The server's own clock is followed in steps of at most ``MAX_ELAPSED_MS``. After a silence of the whole log nobody is late:
+    the log was not written, which does not make nodes dead.
+    """
     counters = state.counters
     if not counters.opened:
-        return
+        return True
     claimed = at_ms if counters.stated else record.stored_ms
-    now_ms = max(counters.time_ms, min(max(claimed, 0), MAX_TIME_MS))
+    limit = min(counters.time_ms + MAX_ELAPSED_MS, MAX_TIME_MS)
+    if counters.stated and not 0 <= claimed <= limit:
+        return False
+    now_ms = max(counters.time_ms, min(claimed, limit))
     if now_ms != counters.time_ms:
         if now_ms - counters.time_ms > counters.silence_ms:
             state.node.column("last_seen_ms")[:] = now_ms
         counters.time_ms = now_ms
+    return True
 
 
 def _tick(state: State, principal: str) -> No | None:

@@ -13,14 +13,18 @@ from apportion.core.state.codes import OUTCOME_CODE
 from apportion.core.state.state import State
 
 
-def release_run(state: State, run: int, outcome: Outcome, *, seq: int = 0, exit_code: int = 0) -> None:
-    """End the run now: accounts settled, GPUs given back, row kept as ENDED."""
+def release_run(
+    state: State, run: int, outcome: Outcome, *, seq: int = 0, exit_code: int = 0, blame: int | None = None
+) -> None:
+    """End the run now: accounts settled, GPUs given back, row kept as ENDED. ``blame`` is the node row that reported it."""
     now_ms = state.counters.time_ms
     ledger.accrue(state, now_ms)
     ledger.end_run(state, run, now_ms)
     pool = int(state.run.pool[run])
     alloc = int(state.run.first_alloc[run])
+    confirmed_ms = now_ms
     while alloc >= 0:
+        confirmed_ms = min(confirmed_ms, int(state.alloc.confirmed_ms[alloc]))
         ledger.use_gpu(state, pool, int(state.alloc.gpu[alloc]), -int(state.alloc.milli[alloc]))
         following = int(state.alloc.next[alloc])
         state.alloc.remove(alloc)
@@ -32,6 +36,8 @@ def release_run(state: State, run: int, outcome: Outcome, *, seq: int = 0, exit_
     table.end_seq[run] = seq
     table.outcome[run] = OUTCOME_CODE[outcome]
     table.exit_code[run] = exit_code
+    table.confirmed_ms[run] = confirmed_ms
+    table.blame[run] = int(table.lead[run]) if blame is None else blame
     state.counters.dirty = 1
 
 

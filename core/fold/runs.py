@@ -20,21 +20,35 @@ RunReport = RunStarted | RunCheckpointed | RunProgressed | RunFinished | RunLost
 
 
 def _find(state: State, event: RunReport, principal: str) -> int | No:
+    """Return the run a report is about, if its sender speaks for a node of it (for the node it names, where it names one)."""
     reference = state.run_ref(event.workload, event.run)
     row = state.run.row_of.get(reference)
     if row is None or int(state.run.state[row]) == schema.ENDED:
         return No(Refusal.STALE, "run", "that run is not in progress", entity=reference)
-    if not speaks_for_node(state, principal, int(state.run.lead[row])):
-        nodes: dict[int, None] = {}  # for its order
-        for gpu in gpus_of_run(state, row):
-            nodes[int(state.gpu.node[gpu])] = None
-        if not any(speaks_for_node(state, principal, node) for node in nodes):
-            return not_permitted(principal, f"report for {reference}")
+    nodes = [int(state.run.lead[row])]
+    if not isinstance(event, RunCheckpointed | RunProgressed):
+        node = state.node.row_of.get(event.node, -1)
+        if node < 0:
+            return No(Refusal.UNKNOWN_NODE, "node", entity=event.node)
+        holds = {int(state.gpu.node[gpu]): None for gpu in gpus_of_run(state, row)}
+        if node not in holds:
+            return No(Refusal.INVALID_DATA, "node", f"{event.node} holds no GPU of {reference}", entity=reference)
+        nodes = [node]
+    if not any(speaks_for_node(state, principal, node) for node in nodes):
+        return not_permitted(principal, f"report for {reference} from that node")
     return row
 
 
 def _from_lead(state: State, run: int, node: str) -> bool:
     return state.node.row_of.get(node) == int(state.run.lead[run])
+
+
+def _confirm(state: State, run: int) -> None:
+    """Note a sign of life of the whole run."""
+    alloc = int(state.run.first_alloc[run])
+    while alloc >= 0:
+        state.alloc.confirmed_ms[alloc] = state.counters.time_ms
+        alloc = int(state.alloc.next[alloc])
 
 
 def run_started(state: State, event: RunStarted, principal: str, _seq: int) -> No | None:
@@ -46,6 +60,7 @@ def run_started(state: State, event: RunStarted, principal: str, _seq: int) -> N
         return None  # a follower of a gang; the lead's word counts
     if int(state.run.state[row]) != schema.PLACED:
         return No(Refusal.STALE, "run", "it has started already", entity=state.run.keys[row])
+    _confirm(state, row)
     state.run.state[row] = schema.STARTED
     state.run.started_ms[row] = state.counters.time_ms
     state.workload.start_failures[int(state.run.workload[row])] = 0
@@ -62,6 +77,7 @@ def run_checkpointed(state: State, event: RunCheckpointed, principal: str, _seq:
     workload = int(state.run.workload[row])
     if event.progress_ms < int(state.workload.progress_ms[workload]):
         return No(Refusal.STALE, "progress_ms", "below the progress already safe", entity=state.run.keys[row])
+    _confirm(state, row)
     ledger.accrue(state, state.counters.time_ms)
     ledger.settle_run(state, row, state.counters.time_ms)
     state.workload.progress_ms[workload] = event.progress_ms
@@ -74,7 +90,10 @@ def run_checkpointed(state: State, event: RunCheckpointed, principal: str, _seq:
 def run_progressed(state: State, event: RunProgressed, principal: str, _seq: int) -> No | None:
     """Progress for people to see; nothing in the core depends on work that is not safe."""
     row = _find(state, event, principal)
-    return row if isinstance(row, No) else None
+    if isinstance(row, No):
+        return row
+    _confirm(state, row)
+    return None
 
 
 def run_finished(state: State, event: RunFinished, principal: str, seq: int) -> No | None:
@@ -84,7 +103,8 @@ def run_finished(state: State, event: RunFinished, principal: str, seq: int) -> 
         return row
     if not _from_lead(state, row, event.node) and event.outcome in ("succeeded", "stopped"):
         return None  # a follower of a gang has done its part
-    release_run(state, row, outcome_of(state, row, event.outcome), seq=seq, exit_code=event.exit_code)
+    outcome, blame = outcome_of(state, row, event.outcome), state.node.row_of[event.node]
+    release_run(state, row, outcome, seq=seq, exit_code=event.exit_code, blame=blame)
     return None
 
 
@@ -112,5 +132,5 @@ def run_lost(state: State, event: RunLost, principal: str, seq: int) -> No | Non
     row = _find(state, event, principal)
     if isinstance(row, No):
         return row
-    release_run(state, row, Outcome.LOST, seq=seq)
+    release_run(state, row, Outcome.LOST, seq=seq, blame=state.node.row_of[event.node])
     return None

@@ -86,7 +86,9 @@ def _refund(state: State, row: int, outcome: Outcome, end_ms: int, charged: int,
         return charged, unfunded
     if outcome is Outcome.NODE_LOST and rule == schema.REFUND_SINCE_CHECKPOINT:
         return charged - int(run.safe_charged_us[row]), unfunded - int(run.safe_unfunded_us[row])
-    confirmed_ms = max(int(run.placed_ms[row]), int(state.node.last_seen_ms[int(run.lead[row])]))
+    confirmed_ms = int(run.confirmed_ms[row])
+    if outcome is Outcome.NODE_LOST:
+        confirmed_ms = max(confirmed_ms, int(state.node.last_seen_ms[int(run.lead[row])]))
     unconfirmed = gpu_us(int(run.gpus_milli[row]), max(0, end_ms - confirmed_ms))
     # the time nobody vouched for is the latest: first from who pays now, the rest from who paid before
     since_payer = gpu_us(int(run.gpus_milli[row]), max(0, end_ms - int(run.payer_since_ms[row])))

@@ -37,6 +37,8 @@ def _node_times(state: State, times: list[int]) -> None:
     if watched.any():
         limit = state.pool.heartbeat_timeout_ms[node.column("pool")]
         times.append(int((node.column("last_seen_ms") + limit)[watched].min()) + 1)
+        # the leader's own ticks keep the log from looking silent, else a lone dead node would be excused for ever
+        times.append(state.counters.time_ms + state.counters.silence_ms)
 
 
 def _run_times(state: State, times: list[int]) -> None:
@@ -53,12 +55,19 @@ def _run_times(state: State, times: list[int]) -> None:
     ends = ends[(phase > 0) & (ends > now_ms)]
     if len(ends):
         times.append(int(ends.min()))
+    _balance_times(state, times)
+
+
+def _balance_times(state: State, times: list[int]) -> None:
+    """Add when each metered line runs dry: protected time is paid already, so only the other funded runs eat the balance."""
     budget = state.budget
     paying = np.flatnonzero((budget.column("metered") == 1) & (budget.column("funded_milli") > 0))
     if len(paying):
-        outstanding = ledger.reserved_us(state, state.counters.accrued_ms)
+        now_ms = state.counters.accrued_ms
+        outstanding = ledger.reserved_us(state, now_ms)
+        prepaid = ledger.reserved_milli(state, now_ms)
         for row in paying:
             left = int(budget.granted_us[row]) - int(budget.charged_us[row]) - int(outstanding[row])
-            if left > 0:
-                rate = int(budget.funded_milli[row])
-                times.append(state.counters.accrued_ms + -(-left // rate))
+            rate = int(budget.funded_milli[row]) - int(prepaid[row])
+            if left > 0 and rate > 0:
+                times.append(now_ms + -(-left // rate))

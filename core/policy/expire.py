@@ -70,10 +70,11 @@ def _late_runs(state: State, emit: Emit) -> None:
                 close_run(state, emit, row, Outcome.START_FAILED)
         elif phase == schema.STOPPING and now_ms > int(run.stop_by_ms[row]) + STOP_MARGIN_MS:
             nodes = {int(state.gpu.node[gpu]): None for gpu in gpus_of_run(state, row)}  # a dict, for its order
+            stop_by_ms = int(run.stop_by_ms[row])
             preempt = int(run.stop_cause[row]) == schema.STOP_PREEMPT
             close_run(state, emit, row, Outcome.PREEMPTED if preempt else Outcome.CANCELLED)
             for node in nodes:
-                _suspend(state, emit, node, NodeReason.STOP_TIMEOUT, {"stop_by_ms": now_ms})
+                _suspend(state, emit, node, NodeReason.STOP_TIMEOUT, {"stop_by_ms": stop_by_ms})
 
 
 def suspend_failing_nodes(state: State, emit: Emit) -> None:

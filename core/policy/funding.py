@@ -33,7 +33,7 @@ class Shares:
 
     entitled: I64  # a
     allowance: I64  # f; an inner row is the sum of its leaves
-    running: I64  # r, kept current while the cycle starts and stops runs; inner rows are sums
+    running: I64  # r without runs that are stopping, kept current while the cycle starts and stops runs; inner rows are sums
     reserved_us: I64  # protected time promised and not yet charged
 
 
@@ -62,7 +62,21 @@ def shares_of(state: State) -> Shares:
             budget.lag_us, barred, allowance,
         )  # fmt: skip
         share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)
-    return Shares(entitled, allowance, budget.column("running_milli").copy(), reserved)
+    return Shares(entitled, allowance, staying_milli(state), reserved)
+
+
+def staying_milli(state: State) -> I64:
+    """Return per budget line what runs and has not been asked to stop; idle-cycle runs are nobody's."""
+    run, budget = state.run, state.budget
+    running = budget.column("running_milli").copy()
+    going = (run.column("state") == schema.STOPPING) & (run.column("idle_cycles") == 0)
+    if going.any():
+        leaves = budget.column("children") == 0
+        np.subtract.at(running, run.column("budget")[going], run.column("gpus_milli")[going])
+        running[~leaves] = 0
+        for pool in range(state.pool.used):
+            share.sum_up(int(state.pool.root[pool]), budget.used, budget.pool, budget.parent, budget.children, running)
+    return running
 
 
 def capacity_milli(state: State, pool: int) -> int:
@@ -90,7 +104,8 @@ def fundable(state: State, shares: Shares, workload: int) -> tuple[bool, Funding
 def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
     """Write ``funding.changed`` for every run whose payer is not what the rule says now."""
     run, now_ms = state.run, state.counters.time_ms
-    rows = np.flatnonzero(run.column("state") > 0)  # ended ones have been closed by now
+    phases = run.column("state")  # ended ones have been closed by now; a stopping one keeps its payer to its end
+    rows = np.flatnonzero((phases == schema.PLACED) | (phases == schema.STARTED))
     if not len(rows):
         return
     workload = run.workload[rows]

@@ -94,11 +94,12 @@ def _add_running(state: State, shares: Shares, workload: int, sign: int) -> None
 
 
 def start_held(state: State, emit: Emit, shares: Shares) -> None:
-    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service."""
+    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away."""
     for row in [int(r) for r in state.queue[: state.queued] if int(state.workload.state[r]) == schema.HELD]:
         gpus = held_gpus(state, row)
         milli_each = min(MILLI, int(state.workload.milli_per_node[row]))
-        if any(int(state.gpu.out[gpu]) for gpu in gpus):
+        short = len(gpus) * milli_each != int(state.workload.gpus_milli[row])
+        if short or any(int(state.gpu.out[gpu]) for gpu in gpus):
             emit(GpusReserved(workload=state.workload.keys[row], pieces=()))
             _add_running(state, shares, row, -1)
         elif all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus):

@@ -25,7 +25,7 @@ _MAX_FRAMES = 4_096
 def extend_chain(state: State, record: Record) -> None:
     """Take a record into the chain, at the time it was given; closes a block when ``_MAX_FRAMES`` are open."""
     state.unchained.append(
-        b"%d %d %b %d\n%b" % (record.seq, state.counters.time_ms, record.subject.encode(), len(record.body), record.body)
+        b"%d %d %b %d\n%b" % (record.seq, state.counters.time_ms, record.subject.encode("utf-8", "surrogatepass"), len(record.body), record.body)
     )
     if len(state.unchained) >= _MAX_FRAMES:
         close_chain(state)

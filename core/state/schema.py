@@ -149,6 +149,8 @@ class RunTable(Table):
     end_seq: Column  # event that ended it; 0 = the cycle did
     outcome: Column  # index into Outcome + 1
     exit_code: Column
+    blame: Column  # node row whose agent ended it; the lead when nobody did
+    confirmed_ms: Column  # last sign of life of an ended run: the oldest over its nodes
     first_alloc: Column  # row in AllocTable
 
 
@@ -159,6 +161,7 @@ class AllocTable(Table):
     gpu: Column
     milli: Column
     next: Column  # -1 = last
+    confirmed_ms: Column  # last report or heartbeat of the GPU's node that knew the run
     missed: Column  # heartbeats of the GPU's node in a row that do not list the run
 
 
@@ -172,3 +175,9 @@ class ClosedTable(Table):
     """Workloads that are over: their ids stay taken for ``CLOSED_RETENTION_MS``. Key: workload id."""
 
     closed_ms: Column
+
+
+class ChangeTable(Table):
+    """Changes of money made by events: a second copy of one does nothing. Key: envelope id, kept ``CHANGE_RETENTION_MS``."""
+
+    made_ms: Column

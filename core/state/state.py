@@ -58,6 +58,7 @@ class State:
     alloc: schema.AllocTable = field(default_factory=schema.AllocTable)
     principal: schema.PrincipalTable = field(default_factory=schema.PrincipalTable)
     closed: schema.ClosedTable = field(default_factory=schema.ClosedTable)
+    change: schema.ChangeTable = field(default_factory=schema.ChangeTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
@@ -76,6 +77,7 @@ class State:
             "alloc": self.alloc,
             "principal": self.principal,
             "closed": self.closed,
+            "change": self.change,
         }
 
     def budget_key(self, pool: str, path: str) -> str:
@@ -84,7 +86,7 @@ class State:
 
     def budget_path(self, row: int) -> str:
         """Return the path of a budget line ("" for a pool's root)."""
-        return self.budget.keys[row].split(":", 1)[1]
+        return self.budget.keys[row].rpartition(":")[2]
 
     def run_ref(self, workload: str, run_no: int) -> str:
         """Return the key of a run."""
