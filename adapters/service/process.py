@@ -1,0 +1,69 @@
+"""The scheduler as a process: ``apportion serve``.
+
+Composition only: bus, snapshots, signals around one ``SchedulerService``. SIGTERM and an interrupt end it cleanly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Callable
+
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.home import Home
+from apportion.adapters.service.scheduler import SchedulerService, Settings
+from apportion.adapters.snapshots import DiskSnapshots
+
+logger = logging.getLogger(__name__)
+
+TAKEOVER_AFTER_S = 5.0
+
+
+async def serve(
+    home: Home,
+    *,
+    url: str = "",
+    standby: bool = False,
+    takeover_after_s: float | None = TAKEOVER_AFTER_S,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Be the scheduler of the log at ``url`` (empty: the home's embedded server) until a signal ends it.
+
+    A standby takes over when nothing is decided for ``takeover_after_s`` while something is due; None: never by itself.
+    ``ready`` is called with one line when it has caught up. Raises ``ApportionError`` for everything a person must look at.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    name = "apportion serve" + (" --standby" if standby else "")
+    async with await (Bus.open(url, name=name) if url else Bus.at_home(home, name=name)) as bus:
+        service = SchedulerService(
+            bus.events,
+            bus.decisions,
+            bus.publisher,
+            DiskSnapshots(home.snapshots),
+            role="standby" if standby else "leader",
+            settings=Settings(takeover_after_s=takeover_after_s if standby else None),
+        )
+        loop = asyncio.get_running_loop()
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+                loop.add_signal_handler(ending, service.stop)
+        announcing = loop.create_task(_announce(service, ready))
+        try:
+            await service.run()
+        finally:
+            announcing.cancel()
+            for ending in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.remove_signal_handler(ending)
+
+
+async def _announce(service: SchedulerService, ready: Callable[[str], None] | None) -> None:
+    await service.ready.wait()
+    line = f"{service.role} at seq {service.core.seq}, cycle {service.core.cycle}"
+    logger.info("ready: %s", line)
+    if ready is not None:
+        ready(line)

@@ -1,0 +1,367 @@
+"""``SchedulerService``: drives one ``Core`` over the logs, as leader or as standby.
+
+First it catches up: records in bulk, and for every tick the stored batch, trusted (``core.trust`` checks the digest it
+promises). Then it follows. The leader answers each tick by deciding and committing; the standby waits for the leader's
+batch and derives it again (``core.verify``). Promotion is a flag: the next tick without a batch is answered here.
+
+It decides nothing itself: what is decided is the core's, whether it counts is the fence's. On ``Fenced``, ``Divergence``,
+``LogGap`` and every other ``ApportionError`` it stops loudly: ``run`` raises, and nothing is written after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from apportion.adapters.bus.stream import Tail
+from apportion.adapters.service.ports import EventPublisher, FollowedDecisions, FollowedEvents, Snapshots
+from apportion.adapters.service.recovery import StoredCycles, restore
+from apportion.adapters.service.ticking import LONGEST_WAIT_S, Ticker, Why, publish_tick, refused_tick, wall_ms
+from apportion.adapters.snapshots import record_hash
+from apportion.core.engine import Core
+from apportion.core.envelope import Record, StoredBatch
+from apportion.core.errors import ApportionError, LogMismatch
+
+logger = logging.getLogger(__name__)
+
+Role = Literal["leader", "standby"]
+OnBatch = Callable[[StoredBatch], Awaitable[None] | None]
+
+CATCH_UP_RECORDS = 16_384
+FOLLOW_RECORDS = 10_000
+REMEMBERED_BATCHES = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a scheduler process behaves; none of it changes a decision."""
+
+    principal: str = "core"  # under which ticks are written; must be an operator of the log
+    snapshot_every_records: int = 250_000
+    snapshot_every_s: float = 600.0
+    takeover_after_s: float | None = None  # a standby becomes leader when nothing is decided for this long
+    verify_from_start: bool = False  # derive the stored cycles again while catching up, instead of trusting them
+
+
+class SchedulerService:
+    """See the module. ``run`` is the process; everything else may be called from other tasks of the same event loop."""
+
+    def __init__(
+        self,
+        events: FollowedEvents,
+        decisions: FollowedDecisions,
+        publisher: EventPublisher,
+        snapshots: Snapshots | None = None,
+        *,
+        role: Role = "leader",
+        settings: Settings | None = None,
+    ) -> None:
+        self._events = events
+        self._decisions = decisions
+        self._publisher = publisher
+        self._snapshots = snapshots
+        self.settings = settings or Settings()
+        self.role: Role = role
+        self.core = Core.new()
+        self.decision_seq = 0
+        self.ready = asyncio.Event()
+        self._callbacks: list[OnBatch] = []
+        self._tail: Tail[Record] | None = None
+        self._decision_tail: Tail[StoredBatch] | None = None
+        self._stored: StoredCycles | None = None
+        self._heard: deque[StoredBatch] = deque()  # batches of the leader not yet compared
+        self._recent: deque[StoredBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self._waiting: dict[int, asyncio.Future[StoredBatch]] = {}  # stated ticks, by sequence
+        self._last_record: Record | None = None
+        self._last_tick_seq = 0
+        self._ticker = Ticker(publisher, self.settings.principal, self._wake)
+        self._snapshot_seq = 0
+        self._snapshot_at_s = time.monotonic()
+        self._overdue_since_s: float | None = None
+        self._stopping = False
+        self._ended: BaseException | None = None
+
+    # -- what others call ----------------------------------------------------------------------------------------------
+
+    def on_batch(self, callback: OnBatch) -> None:
+        """Call ``callback`` with every batch once DECISIONS holds it (not while catching up). Its errors are logged."""
+        self._callbacks.append(callback)
+
+    def promote(self) -> None:
+        """Become the leader from the next undecided tick on. The fence decides whether that was right."""
+        if self.role == "standby":
+            logger.warning("becoming leader at seq %d", self.core.seq)
+            self.role = "leader"
+            self._wake()
+
+    def stop(self) -> None:
+        """End ``run`` cleanly: the current cycle is finished and a snapshot is made."""
+        self._stopping = True
+        self._wake()
+
+    async def tick(self, at_ms: int, why: Why = "due") -> StoredBatch:
+        """Write a tick at a stated time and return its batch once committed: for the driver of a log in stated time.
+
+        Raises ``ApportionError`` when the core refuses the tick, and whatever ended the service when it has ended.
+        """
+        self._raise_if_ended()
+        seq = await publish_tick(self._publisher, self.settings.principal, why, at_ms)
+        self._raise_if_ended()
+        if seq > self.core.seq or (seq == self.core.seq and self.core.tick_pending):
+            future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
+            self._waiting[seq] = future
+            return await future
+        for batch in self._recent:
+            if batch.input_seq == seq:
+                return batch
+        raise refused_tick(seq, self.settings.principal)
+
+    async def run(self) -> None:
+        """Catch up, then follow until ``stop``. Raises what ended it otherwise; then nothing more is written."""
+        try:
+            await self._catch_up()
+            await self._follow()
+            await self._ticker.close()
+            await self._save_snapshot()
+        except asyncio.CancelledError as error:
+            self._ended = error
+            raise
+        except BaseException as error:
+            self._ended = error
+            logger.critical("the core stops at seq %d: %s: %s", self.core.seq, type(error).__name__, error)
+            raise
+        finally:
+            await self._close()
+
+    # -- catching up ---------------------------------------------------------------------------------------------------
+
+    async def _catch_up(self) -> None:
+        """Read the logs to their ends. Leaves a tick at the very end to ``_follow``, unless this is the leader."""
+        began_s = time.monotonic()
+        start = await restore(self._events, self._decisions, self._snapshots)
+        self.core, self.decision_seq, self._last_record = start.core, start.decision_seq, start.last_record
+        self._snapshot_seq = first_seq = self.core.seq
+        self._stored = StoredCycles(self._decisions, self.decision_seq)
+        with _without_collector():
+            while True:
+                if self.core.tick_pending and not await self._answer_stored():
+                    break
+                records = await self._events.read(self.core.seq, CATCH_UP_RECORDS)
+                if not records or not await self._fold_stored(records):
+                    break
+                await self._maybe_snapshot()
+        await self._check_decisions_end()
+        logger.info(
+            "caught up at seq %d (%d records in %.2f s), cycle %d, as %s",
+            self.core.seq, self.core.seq - first_seq, time.monotonic() - began_s, self.core.cycle, self.role,
+        )  # fmt: skip
+
+    async def _fold_stored(self, records: list[Record]) -> bool:
+        """Fold records whose cycles are stored; False when a tick was met that has no batch yet."""
+        position = 0
+        while position < len(records):
+            position = self.core.fold_many(records, position)
+            self._last_record = records[position - 1]
+            if self.core.tick_pending and not await self._answer_stored():
+                return False
+        return True
+
+    async def _answer_stored(self) -> bool:
+        """Apply the stored batch of the pending tick; False when there is none and this is no leader."""
+        assert self._stored is not None
+        batch = await self._stored.answer_to(self.core.seq)
+        if batch is None:
+            if self.role == "leader" and not self._stopping:
+                await self._tell(await self._decide())
+                self._stored = StoredCycles(self._decisions, self.decision_seq)
+                return True
+            return False
+        if self.settings.verify_from_start:
+            self.core.verify(batch.body)
+        else:
+            self.core.trust(batch.body)
+        self.decision_seq = batch.seq
+        self._last_tick_seq = batch.input_seq
+        return True
+
+    async def _check_decisions_end(self) -> None:
+        """Refuse a log whose decisions answer records it does not have."""
+        assert self._stored is not None
+        batch = None if self.core.tick_pending else await self._stored.peek()
+        if batch is not None and batch.input_seq > await self._events.last_seq():
+            raise LogMismatch(
+                f"DECISIONS seq {batch.seq} answers the tick at seq {batch.input_seq}, but EVENTS ends at seq {self.core.seq}: "
+                "the end of the events is missing. Restore them from their archive"
+            )
+        self._stored = None
+
+    # -- following -----------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        self._tail = tail = self._events.tail(self.core.seq)
+        gc.freeze()  # what was built by now stays: the collector need not walk it at every full collection
+        self.ready.set()
+        while not self._stopping:
+            if self.core.tick_pending:
+                await self._cycle()
+                continue
+            wait_s = LONGEST_WAIT_S
+            if self.role == "leader":
+                wait_s = self._ticker.next_wait_s(self.core, self._last_tick_seq)
+            else:
+                self._watch_leader()
+            records = await tail.take(FOLLOW_RECORDS, wait_s)
+            await self._fold(records)
+            await self._maybe_snapshot()
+
+    async def _fold(self, records: list[Record]) -> None:
+        position = 0
+        while position < len(records):
+            position = self.core.fold_many(records, position)
+            self._last_record = records[position - 1]
+            if self.core.tick_pending and not await self._cycle():
+                return  # stopping, with the tick undecided: the next start answers it
+            if self._waiting:
+                self._refuse_waiting()
+
+    async def _cycle(self) -> bool:
+        """Answer the pending tick: decide and commit, or wait for the leader's batch and compare. False when stopping."""
+        self._last_tick_seq = self.core.seq
+        while self.role == "standby":
+            batch = await self._next_heard()
+            if batch is not None:
+                if batch.input_seq != self.core.seq:
+                    raise LogMismatch(
+                        f"DECISIONS seq {batch.seq} answers the tick at seq {batch.input_seq}, due was the one at seq "
+                        f"{self.core.seq}: the two logs do not belong together"
+                    )
+                self.core.verify(batch.body)
+                self.decision_seq = batch.seq
+                self._overdue_since_s = None
+                await self._tell(batch)
+                return True
+            if self._stopping:
+                return False
+            self._watch_leader()
+        if self._stopping:
+            return False
+        await self._drop_decision_tail()
+        await self._tell(await self._decide())
+        return True
+
+    async def _decide(self) -> StoredBatch:
+        """Decide the pending tick and commit; afterwards DECISIONS holds the batch."""
+        self._last_tick_seq = seq = self.core.seq
+        body = self.core.decide()
+        self.decision_seq = await self._decisions.commit(body, seq, self.decision_seq)
+        return StoredBatch(self.decision_seq, seq, body)
+
+    async def _next_heard(self) -> StoredBatch | None:
+        if not self._heard:
+            if self._decision_tail is None:
+                self._decision_tail = self._decisions.tail(self.decision_seq)
+            self._heard.extend(await self._decision_tail.take(FOLLOW_RECORDS, LONGEST_WAIT_S))
+        return self._heard.popleft() if self._heard else None
+
+    async def _tell(self, batch: StoredBatch) -> None:
+        self._recent.append(batch)
+        waiting = self._waiting.pop(batch.input_seq, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(batch)
+        for callback in self._callbacks:
+            try:
+                result = callback(batch)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("a callback failed on the batch of seq %d", batch.input_seq)
+
+    def _refuse_waiting(self) -> None:
+        """Tell drivers whose tick was read and refused."""
+        for seq in [seq for seq in self._waiting if seq <= self.core.seq]:
+            future = self._waiting.pop(seq)
+            if not future.done():
+                future.set_exception(refused_tick(seq, self.settings.principal))
+
+    def _watch_leader(self) -> None:
+        """Take over when the leader has let something lie for too long."""
+        if self.settings.takeover_after_s is None or self.core.state.counters.stated:
+            return
+        due_ms = self.core.due_ms()
+        overdue = self.core.tick_pending or self.core.dirty or (due_ms is not None and due_ms <= wall_ms())
+        now_s = time.monotonic()
+        if not overdue or not self.core.state.counters.opened:
+            self._overdue_since_s = None
+        elif self._overdue_since_s is None:
+            self._overdue_since_s = now_s
+        elif now_s - self._overdue_since_s >= self.settings.takeover_after_s:
+            logger.warning("no decision for %.1f s while one is due", now_s - self._overdue_since_s)
+            self.promote()
+
+    # -- snapshots, waking, ending -------------------------------------------------------------------------------------
+
+    async def _maybe_snapshot(self) -> None:
+        if self._snapshots is None or self.core.tick_pending:
+            return
+        records = self.core.seq - self._snapshot_seq
+        by_time = records > 0 and time.monotonic() - self._snapshot_at_s >= self.settings.snapshot_every_s
+        if records >= self.settings.snapshot_every_records or by_time:
+            await self._save_snapshot()
+
+    async def _save_snapshot(self) -> None:
+        """Keep the state, unless a cycle is pending or nothing was read since the last one."""
+        record = self._last_record
+        if self._snapshots is None or record is None or self.core.tick_pending or self.core.seq == self._snapshot_seq:
+            return
+        seq, data, decision_seq = self.core.seq, self.core.snapshot(), self.decision_seq
+        known_by = record_hash(record.subject, record.body)
+        await asyncio.to_thread(self._snapshots.save, seq, data, record_hash=known_by, decision_seq=decision_seq)
+        self._snapshot_seq, self._snapshot_at_s = seq, time.monotonic()
+        logger.info("snapshot of seq %d, %d bytes", seq, len(data))
+
+    def _wake(self) -> None:
+        for tail in (self._tail, self._decision_tail):
+            if tail is not None:
+                tail.wake()
+
+    async def _drop_decision_tail(self) -> None:
+        self._heard.clear()
+        tail, self._decision_tail = self._decision_tail, None
+        if tail is not None:
+            await tail.close()
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise ApportionError(f"the core has ended: {type(self._ended).__name__}: {self._ended}") from self._ended
+
+    async def _close(self) -> None:
+        self._ended = self._ended or ApportionError("the core was stopped")
+        await self._ticker.close()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ApportionError(f"the core has ended: {self._ended}"))
+        self._waiting.clear()
+        await self._drop_decision_tail()
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            await tail.close()
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the cycle collector while many records are made: they form no cycles, and it would walk them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
