@@ -18,7 +18,8 @@ import msgspec
 EVENT_PREFIX = "ap.ev"
 DECISION_SUBJECT = "ap.dec.cycle"
 MAX_BODY_BYTES = 256 * 1024
-MAX_DEPTH = 64  # of objects and arrays inside each other; an event needs five
+MAX_DEPTH = 64  # of objects and arrays inside each other, in bodies above SHALLOW_BYTES; an event needs five
+SHALLOW_BYTES = 512
 
 
 class Record(NamedTuple):
@@ -54,7 +55,7 @@ _envelope_decoder = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-_brackets = re.compile(rb'(?s)"(?:[^"\\]|\\.)*"|[\[{\]}]').finditer
+_brackets = re.compile(rb'(?s)"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[{\]}]').finditer  # an open string ends at the end
 
 
 def too_deep(body: bytes) -> bool:
