@@ -14,7 +14,7 @@ import msgspec
 
 from apportion.core import events, ledger
 from apportion.core.decisions import Rejected, WorkloadRejected
-from apportion.core.envelope import MAX_BODY_BYTES, Record, decode_envelope, split_subject
+from apportion.core.envelope import MAX_BODY_BYTES, Record, decode_envelope, split_subject, too_deep
 from apportion.core.errors import LogGap
 from apportion.core.fold import budgets, nodes, runs, setup, workloads
 from apportion.core.fold.access import No, is_operator, not_permitted
@@ -65,7 +65,7 @@ def fold_record(state: State, record: Record) -> bool:
         raise LogGap(counters.seq + 1, record.seq)
     counters.seq = record.seq
     parts = _split(record.subject)
-    if parts is not None and parts[1] == HEARTBEAT and len(record.body) <= MAX_BODY_BYTES:
+    if parts is not None and parts[1] == HEARTBEAT and len(record.body) <= MAX_BODY_BYTES and not too_deep(record.body):
         try:
             body = _heartbeat_decoder.decode(record.body)
         except _UNREADABLE:
