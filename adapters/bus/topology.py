@@ -141,6 +141,12 @@ async def _create_missing(connection: Connection, replicas: int, room_bytes: int
             "max_bytes": limits[name],
             "duplicate_window": duplicate_window_s * _NS,
         }
+        try:  # asked first: a server whose room is all reserved refuses to create even what it has
+            await stream_info(connection, name)
+            continue
+        except ApiError as error:
+            if error.err_code != _STREAM_NOT_FOUND:
+                raise
         try:
             await connection.api(f"STREAM.CREATE.{name}", config, StreamInfo, timeout_s=10.0)
         except ApiError as error:
