@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apportion.adapters.ingress.wire import EventId, Problem, Request
-from apportion.core.envelope import MAX_BODY_BYTES, encode, subject_of
+from apportion.core.envelope import MAX_BODY_BYTES, MAX_DEPTH, encode, subject_of, too_deep
 from apportion.core.errors import ApportionError
 from apportion.core.events import EVENTS, NEWEST, Event, Principal, UnknownType, UnknownVersion, decode_data
 from apportion.core.reasons import Refusal
@@ -57,12 +57,16 @@ def checked(subject: str, body: bytes, fresh_id: str) -> Accepted:
     principal, event_type = _split(subject)
     if len(body) > MAX_BODY_BYTES:
         raise _refused(Refusal.TOO_LARGE, f"at most {MAX_BODY_BYTES} bytes", "body", f"{len(body)} bytes")
+    if too_deep(body):
+        raise _broken(body, f"at most {MAX_DEPTH} levels of nesting")
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _broken(body, str(error)) from None
     try:
         request = _decode_request(body)
     except msgspec.ValidationError as error:
-        raise RequestRefused(explain(error, body, Refusal.BROKEN_JSON)) from None
-    except msgspec.DecodeError as error:
-        raise _refused(Refusal.BROKEN_JSON, str(error), "body", body[:MAX_SHOWN].decode(errors="replace")) from None
+        raise RequestRefused(explain(error, document, Refusal.BROKEN_JSON)) from None
     event_id = _check_id(request.id) if request.id else fresh_id
     try:
         if request.type not in ("", event_type):
@@ -81,7 +85,7 @@ def checked(subject: str, body: bytes, fresh_id: str) -> Accepted:
     except RequestRefused as refused:
         raise RequestRefused(refused.problem, event_id) from None
     return Accepted(
-        subject_of(principal, event_type), event_id, encoded, event, _unknown_fields(body, event, request.v)
+        subject_of(principal, event_type), event_id, encoded, event, _unknown_fields(document, event, request.v)
     )
 
 
@@ -91,12 +95,12 @@ def check_event(event: Event) -> Event:
     try:
         data = encode(event)
     except (TypeError, ValueError, OverflowError) as error:
-        raise _refused(Refusal.INVALID_DATA, f"JSON can hold it ({error})", "data", repr(event)) from None
+        raise _refused(Refusal.INVALID_DATA, f"not to be written as JSON ({error})", "data", repr(event)) from None
     return _decode_event(event_type, NEWEST[event_type], msgspec.Raw(data))
 
 
-def explain(error: msgspec.ValidationError, document: bytes, refusal: Refusal, root: str = "") -> Problem:
-    """Return what msgspec's error says about ``document``, with the value found at its place."""
+def explain(error: msgspec.ValidationError, document: Any, refusal: Refusal, root: str = "") -> Problem:
+    """Return what msgspec's error says about a decoded ``document``, with the value found at its place."""
     text = str(error)
     match = _PLACE.search(text)
     path = match["path"] if match else ""
@@ -105,7 +109,7 @@ def explain(error: msgspec.ValidationError, document: bytes, refusal: Refusal, r
         field = f"{root}{path}.{missing['name']}".lstrip(".")
         return Problem(refusal=refusal.value, field=field, rule="required", message=f"{field} is missing")
     field = f"{root}{path}".lstrip(".") or "body"
-    value = shown(_look_up(msgspec.json.decode(document), path))
+    value = shown(_look_up(document, path))
     return Problem(refusal=refusal.value, field=field, rule=rule, value=value, message=_sentence(field, value, rule))
 
 
@@ -116,7 +120,8 @@ def shown(value: Any) -> Any:
 
 
 def _sentence(field: str, value: Any, rule: str) -> str:
-    return f"{field} is {msgspec.json.encode(value).decode()}: {rule[:1].lower()}{rule[1:]}"
+    rule = rule[:1].lower() + rule[1:] if rule[1:2].islower() else rule
+    return f"{field} is {msgspec.json.encode(value).decode()}: {rule}"
 
 
 def _refused(refusal: Refusal, rule: str, field: str, value: Any) -> RequestRefused:
@@ -124,6 +129,10 @@ def _refused(refusal: Refusal, rule: str, field: str, value: Any) -> RequestRefu
     return RequestRefused(
         Problem(refusal=refusal.value, field=field, rule=rule, value=value, message=_sentence(field, value, rule))
     )
+
+
+def _broken(body: bytes, rule: str) -> RequestRefused:
+    return _refused(Refusal.BROKEN_JSON, rule, "body", body[:MAX_SHOWN].decode(errors="replace"))
 
 
 def _split(subject: str) -> tuple[str, str]:
@@ -157,7 +166,7 @@ def _decode_event(event_type: str, version: int, data: msgspec.Raw) -> Event:
     except UnknownVersion as error:
         raise _refused(Refusal.UNKNOWN_VERSION, str(error), "v", version) from None
     except msgspec.ValidationError as error:
-        raise RequestRefused(explain(error, bytes(data), Refusal.INVALID_DATA, "data")) from None
+        raise RequestRefused(explain(error, msgspec.json.decode(data), Refusal.INVALID_DATA, "data")) from None
 
 
 def _look_up(value: Any, path: str) -> Any:
@@ -170,9 +179,8 @@ def _look_up(value: Any, path: str) -> Any:
     return value
 
 
-def _unknown_fields(body: bytes, event: Event, version: int) -> tuple[str, ...]:
+def _unknown_fields(document: dict[str, Any], event: Event, version: int) -> tuple[str, ...]:
     """Name the fields that nobody reads, so that a misspelt one does not pass in silence."""
-    document = msgspec.json.decode(body)
     top = set(document) - {field.encode_name for field in msgspec.structs.fields(Request)}
     inner: set[str] = set()
     if EVENTS.get((NEWEST_NAME[type(event)], version)) is type(event):
