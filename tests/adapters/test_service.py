@@ -101,6 +101,13 @@ async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
             await asyncio.sleep(0.005)
 
 
+async def settled(service: SchedulerService, place: Place, timeout_s: float = 20.0) -> None:
+    """Wait until the service has read and decided everything."""
+    async with asyncio.timeout(timeout_s):
+        while service.core.dirty or service.core.tick_pending or service.core.seq < await place.events.last_seq():
+            await asyncio.sleep(0.005)
+
+
 def placed(batches: list[StoredBatch]) -> list[str]:
     return [one.workload for batch in batches for one in decode_batch(batch.body).decisions if isinstance(one, RunPlaced)]
 
@@ -160,8 +167,8 @@ class TestLeading:
                 async with running(service):
                     await place.publish(*script.opening(nodes=8))
                     await asyncio.gather(*(place.publish(script.submission(f"w{number}")) for number in range(60)))
-                    last = await place.publish(script.submission("last"))
-                    await until(lambda: service.core.seq > last and not service.core.dirty)
+                    await place.publish(script.submission("last"))
+                    await settled(service, place)
 
                 batches = await everything(place.decisions)
                 assert len(placed(batches)) == 61
@@ -247,13 +254,14 @@ class TestRestarting:
                 service = await place.service()
                 async with running(service):
                     await place.publish(*script.opening(), script.submission("w0"))
-                    await until(lambda: service.core.cycle > 0 and not service.core.dirty)
+                    await settled(service, place)
                 assert place.snapshots.seqs()
                 await place.publish(script.submission("w1"), script.submission("w2"))
 
                 again = await place.service()
                 async with running(again):
-                    await until(lambda: not again.core.dirty and len(again.core.state.run) == 3)
+                    await settled(again, place)
+                    assert len(again.core.state.run) == 3
 
                 assert (await replayed(place)).digest() == again.core.digest()
 
@@ -271,7 +279,7 @@ class TestRestarting:
                     for number in range(10):
                         seq = await place.publish(script.submission(f"w{number}"), script.heartbeat(number % 2, 10 + number))
                         await until(lambda last=seq: service.core.seq >= last)  # type: ignore[misc]
-                    await until(lambda: len(service.core.state.run) == 10 and not service.core.dirty)
+                    await settled(service, place)
                 digest = (await replayed(place)).digest()
                 seqs = store.seqs()
                 assert len(seqs) >= 5
@@ -316,7 +324,7 @@ class TestRestarting:
                 service = await place.service()
                 async with running(service):
                     await place.publish(*script.opening(), script.submission("w"))
-                    await until(lambda: service.core.cycle > 0 and not service.core.dirty)
+                    await settled(service, place)
                 last = service.core.seq
                 place.snapshots.save(last, b"the state of another program")
 
