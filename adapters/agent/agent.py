@@ -120,9 +120,10 @@ class Agent:
             self._runs.close()
 
     async def leave(self, reason: str) -> None:
-        """Stop every run within its grace, report the ends, and take the node out; then let ``run`` return.
+        """Stop every run within its grace, then take the node out; then let ``run`` return.
 
-        Runs that were interrupted are reported as lost, not as failed: they may be resumed elsewhere.
+        Ends and checkpoints are reported as ever; a run that was only interrupted is not reported as failed: it ends
+        with the node (``node.left``), and may be resumed elsewhere or at the next start.
         """
         self._leaving = True
         longest_ms = 0
@@ -214,8 +215,8 @@ class Agent:
             happenings, again_s = self._runs.tend()
             for happening in happenings:
                 order = self._follower.orders.live.get(happening.key)
-                if order is not None and not order.closed:
-                    self._reports.tell(self._runs.spec(happening.key), self._interrupted(order, happening))
+                if order is not None and not order.closed and not self._interrupted(order, happening):
+                    self._reports.tell(self._runs.spec(happening.key), happening)
             if self._outbox:
                 self._posted.set()
             again_s = min(again_s, await _patiently(self._act, RETRY_S, IDLE_S))
@@ -310,14 +311,12 @@ class Agent:
         self._reports.pointless(order.workload, order.run)
         self._follower.orders.live.pop(order.key, None)
 
-    def _interrupted(self, order: Order, happening: Happening) -> Happening:
-        """Tell an end that only the leaving of the node has caused as a loss, not as a failure of the workload."""
+    def _interrupted(self, order: Order, happening: Happening) -> bool:
+        """Tell whether only the leaving of the node has caused this end: then ``node.left`` will tell it."""
         exit_ = happening.exit
-        if not self._leaving or order.stop is not None or exit_ is None or not (exit_.signalled or exit_.killed):
-            return happening
-        if exit_.exit_code == 0 and not exit_.killed:
-            return happening
-        return happening._replace(exit=Exit(lost="stopped because the node was taken out of service"))
+        if not self._leaving or order.stop is not None or exit_ is None:
+            return False
+        return exit_.killed or (exit_.signalled and exit_.exit_code != 0)
 
     def _judge_refusals(self) -> None:
         """Look whether the core refused what this agent said; a refused join ends the agent."""

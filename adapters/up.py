@@ -1,0 +1,230 @@
+"""A cluster on one machine: embedded nats-server, core, projector, and one node agent, as one process tree.
+
+Decides nothing about the log beyond its first records. It starts the parts in order, starts again what dies, and ends
+them in the reverse order when told to: the agent, then the readers, then the core (which makes a snapshot), then the
+server. Any of them may be killed at any point; each finds its place in the log again.
+
+It must never end a run: runs live under their supervisors and are adopted at the next start. Only ``stop_runs`` ends
+them, within their graces, and takes the node out of the pool first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shlex
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from apportion.adapters.agent import nvml
+from apportion.adapters.agent.naming import principal_token
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.server import EmbeddedServer, ServerError
+from apportion.adapters.home import DEFAULT_DIR, Home
+from apportion.adapters.local import opening
+from apportion.adapters.local.children import Child, ending
+from apportion.adapters.local.names import host_node, user_principal
+from apportion.core.errors import ApportionError
+
+SIMULATED_GPUS = 8
+STOP_RUNS_PATIENCE_S = 3_700.0  # the longest grace is an hour
+SERVER_RETRY_S = 1.0
+Tell = Callable[[str], None]
+
+
+class AlreadyUp(ApportionError):
+    """Another ``apportion up`` holds this directory."""
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What ``apportion up`` is asked for. Empty names mean the user's and the host's."""
+
+    operator: str = ""
+    node: str = ""
+    pool: str = "local"
+    gpus: int | None = SIMULATED_GPUS  # simulated; None: the machine's own (``real_gpus_or`` chooses)
+    stop_runs: bool = False
+    ingress: bool = False
+    beat_ms: int = 5_000
+    components: tuple[str, ...] = field(default=("core", "projector", "agent"))
+
+
+def real_gpus_or(simulated: int = SIMULATED_GPUS) -> int | None:
+    """Return None when NVML finds GPUs on this machine, else how many to simulate."""
+    try:
+        nvml.find()
+    except nvml.NoGpus:
+        return simulated
+    return None
+
+
+async def up(home: Home, options: UpOptions, tell: Tell, stop: asyncio.Event | None = None) -> None:
+    """Run the cluster until SIGTERM, an interrupt, or ``stop``; ``tell`` gets one line per thing worth knowing.
+
+    Raises ``AlreadyUp``, ``ServerError``, ``ChildFailed``, ``OtherLog``: each says what to do.
+    """
+    stopping = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for how in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(how, stopping.set)
+    try:
+        with _alone(home.ensure()):
+            await Tree(home, options, tell).run(stopping)
+    finally:
+        for how in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(how)
+
+
+@contextlib.contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    """Hold the directory's lock, or say who does."""
+    path = home.root / "up.lock"
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise AlreadyUp(
+                f"`apportion up` already runs for {home.root} (pid {lock.read().strip() or '?'}); "
+                "use it as it is, or choose another directory with --dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+class Tree:
+    """The server and the children of one directory."""
+
+    def __init__(self, home: Home, options: UpOptions, tell: Tell) -> None:
+        self._home = home
+        self._options = options
+        self._tell = tell
+        self._server = EmbeddedServer(home)
+        user, user_note = user_principal()
+        host, host_note = host_node()
+        self._operator = options.operator or user
+        self._node = options.node or host
+        for note in (user_note * (not options.operator), host_note * (not options.node)):
+            if note:
+                tell(f"note         {note}")
+        self.children: list[Child] = []
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Start everything, keep it running until ``stopping``, end everything."""
+        self._home.logs.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(self._server.start)
+        self._tell(f"{'server':<12} pid {self._server.pid}  {self._server.url}")
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait(), name="stop")]
+        tasks.append(asyncio.create_task(self._keep_server(), name="server"))
+        try:
+            await self._open()
+            self.children = self._describe()
+            tasks += [asyncio.create_task(child.keep(), name=child.name) for child in self.children]
+            tasks.append(asyncio.create_task(self._announce()))
+            while not stopping.is_set():
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                tasks = [task for task in tasks if task not in done]
+        finally:
+            await self._end(tasks)
+
+    async def _open(self) -> None:
+        gpu_class = "simulated" if self._options.gpus is not None else "nvidia"
+        async with await Bus.at_home(self._home, name="apportion up", create=True) as bus:
+            opened = await opening.complete(bus, self._operator, self._options.pool, gpu_class)
+        if opened.published:
+            self._tell(
+                f"{'log':<12} {opened.log_id}: {opened.published} records of set-up; operators "
+                f"{', '.join(opened.operators)}; pool {opened.pool}; budgets {', '.join(p for p, _ in opening.TREE)}"
+            )
+
+    def _describe(self) -> list[Child]:
+        options = self._options
+        wanted = [*options.components, *(["ingress"] if options.ingress else [])]
+        agent = [
+            *("--node", self._node, "--pool", options.pool, "--beat-ms", str(options.beat_ms)),
+            *("--principal", principal_token(f"agent-{self._node}"), "--gpus", str(options.gpus or 0)),
+        ]
+        return [
+            Child(
+                name,
+                [
+                    *("-m", "apportion.adapters.local.component", name, "--dir", str(self._home.root)),
+                    *(agent if name == "agent" else []),
+                ],
+                self._home.logs / f"{name}.log",
+                self._tell,
+            )
+            for name in wanted
+        ]
+
+    async def _announce(self) -> None:
+        """Say when everything is ready, and what to do next."""
+        for child in self.children:
+            await child.ready.wait()
+        here = shlex.quote(str(self._home.root))
+        shown = "" if self._home.root == Home.of(DEFAULT_DIR).root else f" --dir {here}"
+        count = f"{self._options.gpus} simulated" if self._options.gpus is not None else "its own"
+        self._tell(
+            f"ready: node {self._node} offers {count} GPUs in pool {self._options.pool}; logs in {self._home.logs}\n"
+            "next, in another terminal:\n"
+            f"  apportion submit{shown} --budget lab/llm/olmo --gpus 2 --min-runtime 10m --name hello -- sleep 60\n"
+            f"  apportion status{shown}\n"
+            f"  apportion queue{shown}"
+        )
+
+    async def _keep_server(self) -> None:
+        """Start the server again whenever it is gone; its clients find it at the same port."""
+        while True:
+            await _gone(self._server.pid)
+            self._tell(f"{'server':<12} is gone; starting it again (log: {self._server.log_path})")
+            while True:
+                try:
+                    await asyncio.to_thread(self._server.start)
+                    break
+                except ServerError as error:
+                    self._tell(f"{'server':<12} {error}; again in {SERVER_RETRY_S:g} s")
+                    await asyncio.sleep(SERVER_RETRY_S)
+            self._tell(f"{'server':<12} pid {self._server.pid}  {self._server.url}")
+
+    async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
+        if self._options.stop_runs:
+            self._tell("stopping; runs are stopped within their graces, and the node leaves")
+        else:
+            self._tell("stopping; runs keep running, the next start adopts them (--stop-runs would stop them)")
+        for child in reversed(self.children):
+            if child.name == "agent" and self._options.stop_runs:
+                await child.stop(signal.SIGUSR1, STOP_RUNS_PATIENCE_S)
+            else:
+                await child.stop()
+            if child.process is not None:
+                self._tell(f"{child.name:<12} stopped ({ending(child.process.returncode or 0)})")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._server.stop)
+        self._tell(f"{'server':<12} stopped")
+
+
+async def _gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(handle, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
