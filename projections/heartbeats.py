@@ -94,7 +94,7 @@ class Heartbeats:
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
         self.open = OpenRows("fact.heartbeat_5m_open", *_COLUMNS)
-        self.closed = Sheet("fact.heartbeat_5m_closed", *_COLUMNS)
+        self.closed = Sheet("fact.heartbeat_5m_closed", *_COLUMNS, "close_seq")
         self.accepted = 0
         self.stale = 0
         self._buckets: dict[str, _Bucket] = {}
@@ -125,7 +125,7 @@ class Heartbeats:
         start_ms = time_ms - time_ms % BUCKET_MS
         if start_ms != bucket.bucket_ms or bucket.gpus != node.gpus or bucket.pool != node.pool:
             if bucket.samples:
-                self.closed.rows.append(bucket.row())
+                self.closed.rows.append((*bucket.row(), seq))
             bucket.reset(start_ms, seq)
         elapsed_ms = min(time_ms - bucket.last_ms, COVER_CAP_MS) if bucket.beat else 0
         bucket.samples += 1

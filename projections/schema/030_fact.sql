@@ -302,5 +302,6 @@ create table fact.heartbeat_5m_closed (
     watts_sum bigint,
     gpus_down_max bigint,
     beat bigint,
-    last_ms bigint
+    last_ms bigint,
+    close_seq bigint       -- of the beat that came after these five minutes
 );

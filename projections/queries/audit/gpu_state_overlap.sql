@@ -1,0 +1,14 @@
+-- Is a GPU out of service for one reason at a time, and only while its node has it?
+with single as (
+    select node, unnest(gpus) as gpu, state, from_ms, to_ms from mart.out_at($seq, $as_of_ms) where to_ms > from_ms
+)
+select node, gpu, state, from_ms, to_ms, 'overlap' as what
+from (select *, lead(from_ms) over (partition by node, gpu order by from_ms, to_ms) as next_ms from single)
+where next_ms < to_ms
+union all
+select o.node, o.gpu, o.state, o.from_ms, o.to_ms, 'not in supply'
+from single as o
+where not exists (
+    select 1 from mart.supply_at($seq, $as_of_ms) as s
+    where s.node = o.node and o.gpu < s.gpus and s.from_ms <= o.from_ms and s.to_ms >= o.to_ms
+)

@@ -1,0 +1,63 @@
+-- Why does a workload wait (or run as it does): the reasons over time, its budget's allowance, and what ran instead?
+-- workload varchar
+-- row_limit bigint 10: of what ran instead
+with it as (
+    select * from fact.workload where workload = mart.workload_named($workload, $seq) and admitted_seq <= $seq
+),
+now as (
+    select s.* from mart.state_at($seq) as s join it using (workload)
+),
+waits_since as (
+    select coalesce((select from_seq from now where state = 'pending'), (select admitted_seq from it)) as seq
+),
+spoken as (
+    -- every decision that tells the allowance of this workload's budget
+    select d.seq, d.position, d.time_ms, d.workload, d.reason, d.payer,
+        coalesce((d.body->>'$.allowance_milli')::bigint, 0) as allowance_milli,
+        coalesce((d.body->>'$.running_milli')::bigint, (d.body->>'$.before_milli')::bigint, 0) as running_milli
+    from fact.decision as d join it on d.budget = it.budget
+    where d.seq <= $seq and d.type in ('run.placed', 'funding.changed')
+),
+place as (
+    select position from (
+        select s.workload, row_number() over (order by coalesce(
+            (select arg_max(p.priority, p.seq) from fact.priority as p where p.workload = s.workload and p.seq <= $seq), w.priority) desc,
+            w.seq) as position
+        from mart.state_at($seq) as s join fact.workload as w using (workload) join it on it.pool = s.pool and it.budget = s.budget
+        where s.state = 'pending'
+    ) where workload = (select workload from it)
+),
+line as (
+    select 0 as section_order, 'now' as section, now.from_seq as seq, 0 as position, now.from_ms as time_ms, it.workload, it.budget,
+        now.state as reason, coalesce((select any_value(payer) from mart.held_at($seq) as h where h.workload = it.workload), '') as payer,
+        it.gpus_milli,
+        to_json({'position': (select position from place), 'submitted_ms': it.time_ms, 'min_runtime_ms': it.min_runtime_ms,
+            'nodes': it.nodes, 'run': now.run}) as numbers
+    from it join now using (workload)
+    union all
+    select 1, 'ended', e.seq, 0, e.time_ms, it.workload, it.budget, e.outcome, '', it.gpus_milli, to_json({'runs': e.runs})
+    from fact.workload_end as e join it using (workload) where e.seq <= $seq
+    union all
+    select 2, 'reason', p.seq, p.position, p.time_ms, p.workload, it.budget, p.reason, '', it.gpus_milli, p.numbers
+    from fact.pending_reason as p join it using (workload) where p.seq <= $seq
+    union all
+    select 3, 'budget', s.seq, s.position, s.time_ms, s.workload, it.budget, s.reason, s.payer, it.gpus_milli,
+        to_json({'allowance_milli': s.allowance_milli, 'running_milli': s.running_milli,
+            'held_milli': coalesce((select sum(gpus_milli)::bigint from mart.held_at($seq) as h
+                where h.pool = it.pool and h.budget = it.budget), 0),
+            'entitled_ppm': (select entitled_ppm from mart.budget_at($seq) as b where b.pool = it.pool and b.budget = it.budget)})
+    from (select * from spoken order by seq desc, position desc limit 1) as s, it
+    union all
+    select 4, 'instead', d.seq, d.position, d.time_ms, d.workload, d.budget, d.reason, d.payer, d.gpus_milli,
+        to_json({'allowance_milli': coalesce((d.body->>'$.allowance_milli')::bigint, 0),
+            'running_milli': coalesce((d.body->>'$.running_milli')::bigint, 0)})
+    from (
+        select d.* from fact.decision as d, it
+        where d.type = 'run.placed' and d.pool = it.pool and d.workload <> it.workload and d.seq <= $seq
+            and d.seq >= (select seq from waits_since) and exists (select 1 from now where state = 'pending')
+        order by d.seq desc, d.position desc limit $row_limit
+    ) as d
+)
+select section, seq, time_ms, workload, budget, reason, payer, gpus_milli, numbers
+from line
+order by section_order, seq desc, position desc
