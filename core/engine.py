@@ -15,6 +15,7 @@ from apportion.core import ledger
 from apportion.core.decisions import AnyDecision, CycleBatch, decode_batch, encode_batch
 from apportion.core.envelope import Record, encode
 from apportion.core.errors import ApportionError, Divergence
+from apportion.core.fold.beats import fold_beats
 from apportion.core.fold.outcomes import apply
 from apportion.core.fold.records import fold_record
 from apportion.core.policy.cycle import run_cycle
@@ -95,11 +96,14 @@ class Core:
         """Fold ``records[start:]`` up to and including the first accepted tick; returns the index after the last one folded."""
         if self.state.counters.tick_pending and start < len(records):
             self.fold(records[start])  # raises, with the reason
-        state = self.state
-        for index in range(start, len(records)):
-            if fold_record(state, records[index]):
-                return index + 1
-        return len(records)
+        state, index = self.state, start
+        while index < len(records):
+            index = fold_beats(state, records, index)
+            if index < len(records):
+                index += 1
+                if fold_record(state, records[index - 1]):
+                    break
+        return index
 
     def decide(self) -> bytes:
         """Decide the pending cycle, fold its decisions, and return the exact bytes for DECISIONS."""

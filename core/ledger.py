@@ -36,13 +36,10 @@ def accrue(state: State, now_ms: int) -> None:
         budget.used, elapsed, budget.funded_milli, budget.unfunded_milli, budget.lag_milli,
         budget.charged_us, budget.unfunded_us, budget.lag_us,
     )  # fmt: skip
-    for total, rate in (
-        (pool.supply_us, pool.supply_milli),
-        (pool.down_us, pool.down_milli),
-        (pool.idle_us, pool.idle_milli),
-        (pool.unfunded_us, pool.unfunded_milli),
-    ):
-        accrue_kernels.accrue(total, rate, pool.used, elapsed)
+    accrue_kernels.accrue_pools(
+        pool.used, elapsed, pool.supply_milli, pool.down_milli, pool.idle_milli, pool.unfunded_milli,
+        pool.supply_us, pool.down_us, pool.idle_us, pool.unfunded_us,
+    )  # fmt: skip
     state.counters.accrued_ms = now_ms
 
 

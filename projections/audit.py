@@ -33,6 +33,10 @@ class Finding(NamedTuple):
         """Tell whether nothing breaks the rule."""
         return self.violations == 0
 
+    def dicts(self) -> list[dict[str, Any]]:
+        """Return the shown rows with their column names."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
 
 class Audit(NamedTuple):
     """All findings, and the tick they hold for."""
@@ -47,10 +51,7 @@ class Audit(NamedTuple):
 
     def table(self) -> Table:
         """Return the findings as rows."""
-        rows: list[tuple[Any, ...]] = [
-            (finding.name, finding.question, finding.violations, [dict(zip(finding.columns, row, strict=True)) for row in finding.rows])
-            for finding in self.findings
-        ]
+        rows: list[tuple[Any, ...]] = [(found.name, found.question, found.violations, found.dicts()) for found in self.findings]
         return Table(("check", "question", "violations", "rows"), rows, self.as_of.seq, self.as_of.time_ms)
 
 

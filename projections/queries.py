@@ -129,8 +129,9 @@ def as_of(con: duckdb.DuckDBPyConnection, seq: int | None = None, at_ms: int | N
         raise QueryRefused(f"seq {seq} is not projected yet, the projection is at seq {readable}; ask `wait`, or leave it out")
     limit = readable if seq is None else seq
     if at_ms is not None:
-        limit = min(limit, _one(con, "select max(seq) from fact.cycle where time_ms <= $ms::bigint and seq <= $q::bigint", ms=at_ms, q=limit))
-    found = con.execute("select seq, time_ms from fact.cycle where seq <= $q::bigint order by seq desc limit 1", {"q": limit}).fetchone()
+        limit = _one(con, "select max(seq) from fact.cycle where time_ms <= $ms::bigint and seq <= $q::bigint", ms=at_ms, q=limit)
+    newest = "select seq, time_ms from fact.cycle where seq <= $q::bigint order by seq desc limit 1"
+    found = con.execute(newest, {"q": limit}).fetchone()
     return AsOf(*found) if found else AsOf(0, 0)
 
 

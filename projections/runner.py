@@ -18,29 +18,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import msgspec
 
-from apportion.core import decisions, events
-from apportion.core.envelope import MAX_BODY_BYTES, Envelope, Record, StoredBatch, decode_envelope, split_subject
-from apportion.core.errors import ApportionError, Divergence, LogGap, LogMismatch
+from apportion.core.envelope import Record, StoredBatch
+from apportion.core.errors import ApportionError, LogGap, LogMismatch
 from apportion.projections import digest as logical
-from apportion.projections.allocations import Allocations
-from apportion.projections.budgets import Budgets
-from apportion.projections.capacity import Capacity
 from apportion.projections.clock import LogClock
-from apportion.projections.cycles import Cycles, RawBatch, decode_decision, decode_raw_batch
 from apportion.projections.fingerprint import fingerprint, schema_files
-from apportion.projections.heartbeats import Heartbeats, decode_beat
-from apportion.projections.ledger import Ledger
-from apportion.projections.moment import Decided, Said
-from apportion.projections.sheet import Intervals, OpenRows, Row, Sheet
-from apportion.projections.workloads import Workloads
+from apportion.projections.folding import Folding
+from apportion.projections.sheet import Row, Sheet
 
 HEARTBEAT = "node.heartbeat"
 TICK = "clock.tick"
@@ -88,34 +80,11 @@ class Projection:
         Raises ``ProjectionStale`` when it was built by other code, ``ProjectionBroken`` when DuckDB cannot read it.
         """
         self.path = str(path)
-        self.cycles = Cycles()
-        self.capacity = Capacity()
-        self.heartbeats = Heartbeats(self.capacity)
-        self.ledger = Ledger()
-        self.budgets = Budgets(self.ledger)
-        self.workloads = Workloads()
-        self.allocations = Allocations(self.workloads, self.ledger)
-        self.log = Sheet("dim.log", "seq", "time_ms", "log_id", "time_source", "core", "principal")
-        self.operators = Sheet("dim.operator", "seq", "principal")
+        self._folding = Folding()
         self._commits = Sheet(
             "meta.commit_log", "first_seq", "last_seq", "decision_seq", "time_ms", "records", "cycles", "chain", "tip", "stated",
             "carry",
         )  # fmt: skip
-        self._intervals: tuple[Intervals, ...] = (
-            self.workloads.states, self.allocations.runs, self.allocations.allocs, self.capacity.states,
-        )  # fmt: skip
-        self._open: tuple[OpenRows, ...] = (
-            *(pair.open for pair in self._intervals), self.capacity.now, self.heartbeats.open,
-        )  # fmt: skip
-        self._sheets: tuple[Sheet, ...] = (
-            self.cycles.log, self.cycles.cycles, self.cycles.decisions, self.workloads.asked, self.workloads.priorities,
-            *(pair.closed for pair in self._intervals), self.ledger.lines, self.heartbeats.closed, self.capacity.pools,
-            self.capacity.policies, self.capacity.versions, self.budgets.versions, self.budgets.members, self.log,
-            self.operators,
-        )  # fmt: skip
-        self._events = self._event_handlers()
-        self._decisions = self._decision_handlers()
-        self._subjects: dict[str, tuple[str, str] | None] = {}
         self.con = self._connect()
         try:
             self._prepare()
@@ -144,7 +113,7 @@ class Projection:
             raise ProjectionBroken(f"{self.path}: not a readable projection ({error}); rebuild it") from error
         if found != (fingerprint(), duckdb.__version__):
             raise ProjectionStale(f"{self.path} was built by other code or another DuckDB ({found}); rebuild the projection")
-        for sheet in (*self._sheets, *(rows.sheet for rows in self._open), self._commits):
+        for sheet in (*self._folding.sheets, *(rows.sheet for rows in self._folding.open), self._commits):
             sheet.bind(con)
         self._load()
 
@@ -161,29 +130,25 @@ class Projection:
         con = self.con
         self._held: list[Record] = []
         self._batches: deque[StoredBatch] = deque()
-        for sheet in (*self._sheets, self._commits):
-            sheet.take()
+        self._commits.take()
         last = con.execute(
             "select last_seq, decision_seq, time_ms, tip, chain, stated from meta.commit_log order by last_seq desc limit 1"
         ).fetchone()
         self.position = Position(*last[:4]) if last else Position()
-        self.clock = LogClock(bool(last), bool(last and last[5]), self.position.time_ms)
+        self._folding.clock = LogClock(bool(last), bool(last and last[5]), self.position.time_ms)
         if last:
-            self.clock.chain = bytes.fromhex(last[4])
+            self._folding.clock.chain = bytes.fromhex(last[4])
         self._staged = self.position
-        for rows in self._open:
+        for rows in self._folding.open:
             rows.load(con)
         carried = con.execute(
             "select carry from meta.commit_log "
             "where last_seq > (select coalesce(max(last_seq), 0) from meta.refresh) order by last_seq"
         ).fetchall()
         for (blob,) in carried:
-            for rows, changes in zip(self._open, msgspec.msgpack.decode(blob), strict=True):
+            for rows, changes in zip(self._folding.open, msgspec.msgpack.decode(blob), strict=True):
                 rows.apply_changes(changes)
-        for pair in self._intervals:
-            pair.load(con)
-        for noun in (self.capacity, self.heartbeats, self.budgets, self.workloads, self.allocations):
-            noun.load(con)
+        self._folding.load(con)
 
     def close(self) -> None:
         """Close the file; harmless when closed."""
@@ -266,21 +231,21 @@ class Projection:
             end = index + stored.input_seq - self._held[index].seq + 1 if index < len(self._held) else index
             if end <= index:
                 raise LogMismatch(f"decision seq {stored.seq} answers seq {stored.input_seq}, which is already decided")
-            self._cycle(self._held[index:end], stored)
-            self._staged = Position(stored.input_seq, stored.seq, self.clock.time_ms, tip_of(self._held[end - 1]))
+            self._folding.cycle(self._held[index:end], stored)
+            self._staged = Position(stored.input_seq, stored.seq, self._folding.clock.time_ms, tip_of(self._held[end - 1]))
             index = end
             cycles += 1
         if not cycles:
             return None
         del self._held[:index]
-        self.heartbeats.settle()
+        self._folding.heartbeats.settle()
         at = self._staged
-        carry = msgspec.msgpack.encode([rows.take_changes() for rows in self._open])
+        carry = msgspec.msgpack.encode([rows.take_changes() for rows in self._folding.open])
         position = (
-            first_seq, at.seq, at.decision_seq, at.time_ms, at.seq - first_seq + 1, cycles, self.clock.chain.hex(), at.tip,
-            self.clock.stated, carry,
+            first_seq, at.seq, at.decision_seq, at.time_ms, at.seq - first_seq + 1, cycles, self._folding.clock.chain.hex(), at.tip,
+            self._folding.clock.stated, carry,
         )  # fmt: skip
-        return Staged([(sheet, sheet.take()) for sheet in self._sheets if sheet.rows], position, cycles)
+        return Staged([(sheet, sheet.take()) for sheet in self._folding.sheets if sheet.rows], position, cycles)
 
     def commit(self, staged: Staged) -> int:
         """Write staged cycles and the position in one transaction; return the number of cycles.
@@ -313,7 +278,7 @@ class Projection:
             return
         self.con.execute("begin")
         try:
-            for rows in self._open:
+            for rows in self._folding.open:
                 rows.refresh(self.con)
             self.con.execute("delete from meta.refresh")
             self.con.execute("insert into meta.refresh values (?)", [self.position.seq])
@@ -321,138 +286,10 @@ class Projection:
         except BaseException:
             self.con.execute("rollback")
             raise
-        for rows in self._open:
+        for rows in self._folding.open:
             rows.refreshed()
 
     def digest(self) -> str:
         """Return the logical digest: equal for equal input, however it was cut, and whenever it was rebuilt."""
         self.refresh()
         return logical.digest(self.con)
-
-    # -- one cycle -----------------------------------------------------------------------------------------------------
-
-    def _cycle(self, records: Sequence[Record], stored: StoredBatch) -> None:
-        batch = decode_raw_batch(stored.body)
-        if batch.seq != stored.input_seq:
-            raise LogMismatch(f"decision seq {stored.seq} answers seq {batch.seq}, but its header says {stored.input_seq}")
-        answers = [decode_decision(body) for body in batch.decisions]
-        refused = {
-            answer.event_seq: answer.entity if isinstance(answer, decisions.Rejected) else answer.workload
-            for answer in answers
-            if isinstance(answer, decisions.Rejected | decisions.WorkloadRejected)
-        }
-        tick = self._records(records, refused)
-        if tick is None:
-            raise LogMismatch(f"the record at seq {batch.seq} is no accepted clock.tick, but a cycle answers it")
-        chain = self.clock.close_chain()
-        if chain != batch.chain:
-            raise LogMismatch(
-                f"the records up to seq {batch.seq} are not those the core read (their chain is {chain[:16]}, "
-                f"the core's {batch.chain[:16]}); the log was changed, or it is another log"
-            )
-        if self.clock.time_ms != batch.time_ms:
-            raise Divergence(batch.seq, "time of the tick", str(batch.time_ms), str(self.clock.time_ms))
-        self._decide(batch, answers)
-        self.cycles.cycle(batch, stored.seq, tick.why, records[0].seq, self.heartbeats.take_counts())
-
-    def _records(self, records: Sequence[Record], refused: dict[int, str]) -> events.ClockTick | None:
-        """Fold the records of one cycle; returns the tick that ends it, None when the last record is none."""
-        clock, subjects, beat = self.clock, self._subjects, self.heartbeats.beat
-        if len(subjects) > _SUBJECTS_MAX:
-            subjects.clear()
-        event: events.Event | None = None
-        for record in records:
-            seq, stored_ms, subject, body = record
-            if subject in subjects:
-                parts = subjects[subject]
-            else:
-                parts = subjects[subject] = split_subject(subject)
-            if seq in refused or parts is None:
-                self._refused(record, parts, refused.get(seq, ""))
-                event = None
-            elif parts[1] == HEARTBEAT:
-                heard = decode_beat(body)
-                time_ms = clock.advance(stored_ms, heard.at_ms)
-                clock.extend(record)
-                beat(seq, time_ms, heard.data)
-                event = None
-            else:
-                event = self._accepted(record, parts)
-        return event if isinstance(event, events.ClockTick) else None
-
-    def _refused(self, record: Record, parts: tuple[str, str] | None, entity: str) -> None:
-        envelope: Envelope | None = None
-        if len(record.body) <= MAX_BODY_BYTES:
-            try:
-                envelope = decode_envelope(record.body)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                envelope = None
-        time_ms = self.clock.advance(record.stored_ms, envelope.at_ms if envelope is not None else 0)
-        self.clock.extend(record)
-        self.cycles.refused(record, time_ms, parts, envelope, entity)
-
-    def _accepted(self, record: Record, parts: tuple[str, str]) -> events.Event:
-        envelope = decode_envelope(record.body)
-        event = events.decode_data(parts[1], envelope.v, envelope.data)
-        time_ms = self.clock.advance(record.stored_ms, envelope.at_ms)
-        self.clock.extend(record)
-        if isinstance(event, events.LogOpened):
-            time_ms = self.clock.open(event.time_source == "stated", record.stored_ms, envelope.at_ms)
-        self.cycles.accepted(record, time_ms, parts, envelope, event)
-        handler = self._events.get(type(event))
-        if handler is not None:
-            handler(Said(record.seq, time_ms, parts[0]), event)
-        return event
-
-    def _log_opened(self, at: Said, event: events.LogOpened) -> None:
-        self.log.rows.append((at.seq, at.time_ms, event.log_id, event.time_source, event.core, at.principal))
-        self.operators.rows.extend((at.seq, name) for name in dict.fromkeys((at.principal, "core", *event.operators)))
-
-    def _decide(self, batch: RawBatch, answers: list[decisions.AnyDecision]) -> None:
-        for position, (decision, body) in enumerate(zip(answers, batch.decisions, strict=True)):
-            at = Decided(batch.seq, position, batch.time_ms)
-            self.cycles.decided(at, decision, body)
-            handler = self._decisions.get(type(decision))
-            if handler is not None:
-                handler(at, decision)
-
-    def _event_handlers(self) -> dict[type[Any], Callable[[Said, Any], None]]:
-        capacity, budgets, workloads, allocations = self.capacity, self.budgets, self.workloads, self.allocations
-        return {
-            events.LogOpened: self._log_opened,
-            events.PoolDefined: capacity.pool_defined,
-            events.PolicyActivated: capacity.policy_activated,
-            events.NodeJoined: capacity.node_joined,
-            events.NodeCordoned: capacity.node_cordoned,
-            events.NodeUncordoned: capacity.node_uncordoned,
-            events.NodeLeft: capacity.node_left,
-            events.BudgetSet: budgets.budget_set,
-            events.BudgetGranted: budgets.budget_granted,
-            events.BudgetTransferred: budgets.budget_transferred,
-            events.BudgetClosed: budgets.budget_closed,
-            events.MemberGranted: budgets.member_granted,
-            events.MemberRevoked: budgets.member_revoked,
-            events.WorkloadSubmitted: workloads.submitted,
-            events.WorkloadReprioritized: workloads.reprioritized,
-            events.RunStarted: allocations.started,
-            events.RunCheckpointed: allocations.checkpointed,
-            events.RunProgressed: allocations.progressed,
-        }
-
-    def _decision_handlers(self) -> dict[type[Any], Callable[[Decided, Any], None]]:
-        capacity, workloads, allocations = self.capacity, self.workloads, self.allocations
-        return {
-            decisions.WorkloadAdmitted: workloads.admitted,
-            decisions.WorkloadClosed: workloads.closed,
-            decisions.RunPlaced: allocations.placed,
-            decisions.RunPreempted: allocations.stopping,
-            decisions.RunCancelled: allocations.stopping,
-            decisions.RunClosed: allocations.closed,
-            decisions.FundingChanged: allocations.funding_changed,
-            decisions.NodeSuspended: capacity.node_suspended,
-            decisions.RunResized: _not_yet,
-        }
-
-
-def _not_yet(at: Decided, _decision: decisions.RunResized) -> None:
-    raise ApportionError(f"seq {at.seq} resizes a run: that is for cores above 1, whose projector is newer than this one; upgrade")

@@ -74,17 +74,21 @@ class Workloads:
         """It is in its budget's queue."""
         known = self._submitted.pop(decision.event_seq) if decision.event_seq in self._submitted else None
         said, asked = known or self._from_log(decision.event_seq)
-        self.asked.rows.append(
-            (
-                decision.workload, said.seq, said.time_ms, at.seq, at.time_ms, said.principal, asked.name, asked.kind,
-                decision.pool, decision.budget, asked.gpus_milli, decision.nodes, decision.milli_per_node,
-                decision.min_runtime_ms, asked.expected_runtime_ms, asked.checkpoint_interval_ms, asked.grace_ms,
-                asked.priority, asked.auto_resume, asked.max_failures, encode(asked.command).decode(),
-            )
-        )
+        shape = (decision.nodes, decision.milli_per_node, decision.min_runtime_ms)
+        self._ask(said, asked, (at.seq, at.time_ms), decision.pool, shape)
         live = Live(said.principal, asked.kind, decision.budget, decision.pool)
         self.live[decision.workload] = live
         self._begin(at.seq, at.time_ms, decision.workload, live, PENDING, 0)
+
+    def _ask(
+        self, said: Said, asked: events.WorkloadSubmitted, admitted: tuple[int, int], pool: str, shape: tuple[int, int, int]
+    ) -> None:
+        row = (
+            asked.workload, said.seq, said.time_ms, *admitted, said.principal, asked.name, asked.kind, pool, asked.budget,
+            asked.gpus_milli, *shape, asked.expected_runtime_ms, asked.checkpoint_interval_ms, asked.grace_ms, asked.priority,
+            asked.auto_resume, asked.max_failures, encode(asked.command).decode(),
+        )  # fmt: skip
+        self.asked.rows.append(row)
 
     def _from_log(self, seq: int) -> tuple[Said, events.WorkloadSubmitted]:
         """Find a submission that an earlier commit has stored (the core answers in the next cycle, so this is rare)."""
@@ -129,6 +133,13 @@ class Workloads:
         self._turn(at.seq, at.time_ms, decision.workload, PENDING if decision.requeued else "", 0)
 
     def closed(self, at: Decided, decision: WorkloadClosed) -> None:
-        """It is over."""
-        self._turn(at.seq, at.time_ms, decision.workload, "", 0)
-        del self.live[decision.workload]
+        """It is over; or it was withdrawn before the core had admitted it, and is kept as never admitted."""
+        if decision.workload in self.live:
+            self._turn(at.seq, at.time_ms, decision.workload, "", 0)
+            del self.live[decision.workload]
+            return
+        for seq, (said, asked) in self._submitted.items():
+            if asked.workload == decision.workload:
+                del self._submitted[seq]
+                self._ask(said, asked, (0, 0), asked.pools[0], (asked.nodes, 0, asked.min_runtime_ms or 0))
+                return

@@ -80,6 +80,7 @@ class Memory:
             self.identity = Identity(node=node, principal=principal, secret=secrets.token_hex(32))
             self.save_identity()
         if (self.identity.node, self.identity.principal) != (node, principal):
+            self.close()
             raise WrongAgent(
                 f"{agent_dir} belongs to node {self.identity.node!r} as principal {self.identity.principal!r}, not to "
                 f"{node!r} as {principal!r}; start the agent with those names, or with another --dir"

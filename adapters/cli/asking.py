@@ -116,6 +116,15 @@ class Opened:
             return await asked(self.connection.client, name, **params)
         return answered(self.file, name, params)
 
+    async def wait(self, seq: int, timeout_ms: int) -> bool:
+        """Wait until the data reaches record ``seq``; False when it does not in time."""
+        if self.connection is None:
+            return False
+        reply = await asked(
+            self.connection.client, "wait", timeout_s=timeout_ms / 1000 + 2, seq=seq, timeout_ms=timeout_ms
+        )
+        return reply.as_of.seq >= seq
+
 
 @asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[Opened]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,8 @@ from apportion.adapters.cli.asking import Opened, Reply
 from apportion.adapters.cli.failure import FAILED, Failure, unreachable
 from apportion.adapters.cli.output import Answer, AsOf, write_lines
 from apportion.adapters.cli.publishing import event_document, now_ms
+from apportion.adapters.cli.telling import REFUSING, decision_lines, refusal_words
 from apportion.adapters.cli.verbs import WritePlace
-from apportion.adapters.wording import words_of
 
 if TYPE_CHECKING:
     from apportion.core.events import Event
@@ -42,7 +41,7 @@ class Outcome:
     def refusal(self) -> dict[str, Any] | None:
         """The decision that refused the event, or None."""
         for decision in self.decisions:
-            if decision["type"] in ("rejected", "workload.rejected"):
+            if decision["type"] in REFUSING:
                 return decision
         return None
 
@@ -82,107 +81,6 @@ class Outcome:
         write_lines(sys.stderr, answer.lines, None)
 
 
-def refusal_words(decision: dict[str, Any]) -> tuple[str, str]:
-    """Return ``(sentence, action)`` of a refusing decision."""
-    numbers = {name: value for name, value in decision.items() if isinstance(value, (int, str)) and name != "reason"}
-    numbers.update(decision.get("numbers") or {})
-    sentence, action = words_of("refusal", str(decision["reason"]), numbers)
-    if decision.get("field") and decision["field"] not in sentence:
-        sentence += f" (field {render.clean(str(decision['field']))})"
-    return sentence, action
-
-
-def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
-    """Return one decision in sentences; the first names the subject."""
-    kind = decision["type"]
-    if kind == "workload.admitted":
-        nodes = decision["nodes"]
-        shape = render.gpus(decision["milli_per_node"] * nodes) + (f" on {nodes} nodes" if nodes > 1 else "")
-        protected = decision.get("min_runtime_ms", 0)
-        until = f", protected for {render.duration(protected)} once it runs" if protected else ", on idle GPUs only"
-        return [f"{subject}: admitted to {decision['budget']} in pool {decision['pool']}: {shape}{until}"]
-    if kind == "run.placed":
-        pieces = ", ".join(_piece(piece) for piece in decision["pieces"])
-        why, action = words_of("funding", decision["why"], decision)
-        payer, _action = words_of("payer", decision["payer"])
-        lines = [f"{subject}: placed as run {decision['run']} on {pieces}", f"  {payer}: {why}"]
-        if decision.get("protected_until_ms"):
-            lines.append(f"  not interrupted before {render.when(decision['protected_until_ms'])}")
-        return lines + ([f"  to change that: {action}"] if action and decision["payer"] == "unfunded" else [])
-    if kind == "pending.explained":
-        why, action = words_of("pending", decision["reason"], decision.get("numbers") or {})
-        return [f"{subject}: waits: {why}"] + ([f"  what helps: {action}"] if action else [])
-    if kind == "gpus.reserved":
-        return [f"{subject}: GPUs are held for it on {', '.join(_piece(piece) for piece in decision['pieces'])}"]
-    if kind == "run.preempted":
-        certificate = decision["certificate"]
-        return [
-            f"{subject}: run {decision['run']} makes room for {certificate['beneficiary']} "
-            f"of {certificate['beneficiary_budget']}; it has until {render.when(decision['grace_until_ms'])}"
-        ]
-    if kind == "run.cancelled":
-        return [
-            f"{subject}: cancelled; run {decision['run']} was sent SIGTERM and has until "
-            f"{render.when(decision['grace_until_ms'])}"
-        ]
-    if kind == "run.closed":
-        return [f"{subject}: {closed_words(decision)}"]
-    if kind == "workload.closed":
-        sentence, _action = words_of("outcome", decision["outcome"], {})
-        return [f"{subject}: over: {sentence} (runs: {decision['runs']})"]
-    if kind == "funding.changed":
-        why, _action = words_of("funding", decision["why"], decision)
-        payer = "its budget pays" if decision["payer"] == "budget" else "unfunded"
-        return [f"{subject}: run {decision['run']} is now {payer}: {why}"]
-    if kind == "node.suspended":
-        why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
-        return [f"node {decision['node']}: suspended: {why}", f"  what helps: {action}"]
-    if kind in ("rejected", "workload.rejected"):
-        what, do = refusal_words(decision)
-        return [f"{subject}: refused: {what}"] + ([f"  what helps: {do}"] if do else [])
-    return [f"{subject}: {kind} {render.cell('', decision)}"]
-
-
-def closed_words(decision: dict[str, Any]) -> str:
-    """Return the final account of a run in one sentence."""
-    ran_ms = decision["end_ms"] - decision["placed_ms"]
-    sentence, _action = words_of("outcome", decision["outcome"], {**decision, "ran_ms": ran_ms})
-    paid = [f"{render.gpu_hours(decision['charged_gpu_us'])} GPU-h charged to {decision['budget']}"]
-    if decision["unfunded_gpu_us"]:
-        paid.append(f"{render.gpu_hours(decision['unfunded_gpu_us'])} GPU-h unfunded")
-    refunded = decision.get("refunded_gpu_us", 0) + decision.get("unfunded_refunded_gpu_us", 0)
-    if refunded:
-        paid.append(f"{render.gpu_hours(refunded)} GPU-h given back")
-    if decision.get("requeued"):
-        paid.append("it is queued again")
-    return f"run {decision['run']} ended: {sentence}; {', '.join(paid)}"
-
-
-def _piece(piece: Any) -> str:
-    node, gpus, milli_each = (
-        (piece["node"], piece["gpus"], piece["milli_each"])
-        if isinstance(piece, dict)
-        else (piece[0], piece[1], piece[2])
-    )
-    each = "" if milli_each == 1000 else f" ({render.gpus(milli_each)} of it)"
-    noun = "GPU" if len(gpus) == 1 else "GPUs"
-    return f"{node} {noun} {_spans(list(gpus))}{each}"
-
-
-def _spans(numbers: list[int]) -> str:
-    """Return ``0-3,6`` for 0, 1, 2, 3, 6."""
-    parts: list[str] = []
-    start = previous = None
-    for number in [*sorted(numbers), None]:
-        if previous is not None and number == previous + 1:
-            previous = number
-            continue
-        if start is not None:
-            parts.append(str(start) if start == previous else f"{start}-{previous}")
-        start = previous = number
-    return ",".join(parts)
-
-
 async def send(source: Opened, place: WritePlace, event: Event, *, workload: str = "") -> Outcome:
     """Publish the event and wait for its decision. Raises ``Failure`` (3) when the log cannot be reached."""
     import asyncio
@@ -216,18 +114,22 @@ async def send(source: Opened, place: WritePlace, event: Event, *, workload: str
 
 
 async def outcome_of(source: Opened, seq: int, event_type: str, timeout_ms: int, *, workload: str = "") -> Outcome:
-    """Wait for the cycle that answers record ``seq`` and return what it decided about it."""
-    import asyncio
+    """Wait for the cycle that answers record ``seq`` and return what it decided about it, and about ``workload``."""
+    if not await source.wait(seq, timeout_ms):
+        return Outcome(seq, event_type, decided=False)
+    reply = await source.ask("decision_of", event_seq=seq)
+    decisions = [_decision(row) for row in reply.rows if row["type"] != "accepted"]
+    refused = any(decision["type"] in REFUSING for decision in decisions)
+    if workload and reply.rows and not refused:
+        cycle = await source.ask("decisions", cycle_seq=reply.rows[-1]["seq"], workload=workload)
+        known = {(row["seq"], row["position"]) for row in reply.rows}
+        decisions += [_decision(row) for row in cycle.rows if (row["seq"], row["position"]) not in known]
+    return Outcome(seq, event_type, bool(reply.rows), decisions, reply.as_of)
 
-    deadline = time.monotonic() + timeout_ms / 1000
-    while True:
-        left_ms = max(1, int((deadline - time.monotonic()) * 1000))
-        reply = await source.ask("decision_of", event_seq=seq, workload=workload, wait_ms=min(left_ms, 10_000))
-        decided = bool(reply.more.get("decided"))
-        if decided or time.monotonic() >= deadline:
-            decisions = [dict(row.get("detail") or row) for row in reply.rows] if decided else []
-            return Outcome(seq, event_type, decided, decisions, reply.as_of)
-        await asyncio.sleep(0.02)
+
+def _decision(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a decision as it stands in its batch, with the batch's time."""
+    return {"type": row["type"], "time_ms": row["time_ms"], **(row["body"] if isinstance(row["body"], dict) else {})}
 
 
 async def known_of(source: Opened, place: WritePlace, event: Event, **about: Any) -> Answer:
@@ -252,7 +154,7 @@ async def known_of(source: Opened, place: WritePlace, event: Event, **about: Any
                 f"pool {row['pool']}: {render.gpus(row['free_milli'])} free, {render.gpus(row['pending_milli'])} asked for"
             )
     if about.get("workload"):
-        reply = await source.ask("workload", job=about["workload"])
+        reply = await source.ask("workload", workload=about["workload"])
         known["workload"], as_of = reply.rows, reply.as_of
         for row in reply.rows[:1]:
             lines.append(f"workload {row['workload']}: {row['state']}")
@@ -281,9 +183,9 @@ async def follow(source: Opened, place: WritePlace, workload: str) -> Answer:
 
     told = 0
     while True:
-        reply = await source.ask("job", job=workload)
+        reply = await source.ask("job", workload=workload)
         told = _tell_new(reply, told, workload, quiet=place.as_json)
-        over = await source.ask("workload", job=workload)
+        over = await source.ask("workload", workload=workload)
         row = over.first
         if row is not None and row.get("outcome"):
             code = int(row.get("exit_code") or 0)

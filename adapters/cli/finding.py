@@ -30,10 +30,10 @@ def nearest(wrong: str, known: Iterable[str], what: str, where: str) -> Failure:
 
 async def workload_of(source: Source, job: str) -> dict[str, Any]:
     """Return the workload with this id, else the newest one of this name. Raises ``Failure`` (2)."""
-    found = await source.ask("workload", job=job)
+    found = await source.ask("workload", workload=job)
     if found.first is not None:
         return found.first
-    recent = await source.ask("workload_names", limit=500)
+    recent = await source.ask("queue", state="all", row_limit=500)
     known = [str(row[name]) for row in recent.rows for name in ("workload", "name") if row.get(name)]
     raise nearest(job, known, "job", "`apportion queue` lists the jobs")
 

@@ -6,29 +6,20 @@ the agent leaves its runs under their supervisors, and the next start adopts the
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from apportion.adapters.cli.asking import no_server, server_url
-from apportion.adapters.cli.failure import FAILED, Failure, usage
-from apportion.adapters.cli.family import Family
+from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.output import Answer
 from apportion.adapters.cli.verbs import Place, lasting, principal_now, verb
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from apportion.adapters.home import Home
-
 PANEL = "Run it"
-LOOK_EVERY_S = 1.0
-READY_S = 60.0
 Gpus = Annotated[
     int | None, typer.Option("--gpus", min=1, max=72, metavar="N", help="Simulate N GPUs [default: the real ones]")
 ]
@@ -60,145 +51,37 @@ async def up(
     as_: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="The operator of a new log [default: your user name]")
     ] = None,
+    beat: Annotated[int, lasting("Time between heartbeats", "5s")] = 5_000,
+    stop_runs: Annotated[
+        bool, typer.Option("--stop-runs", help="At the end, stop the runs and leave the pool")
+    ] = False,
     with_ingress: Annotated[bool, typer.Option("--ingress", help="Answer services over request and reply too")] = False,
 ) -> Answer:
     """Run it all on this machine: server, core, projector, agent."""
-    from apportion.adapters.agent.naming import node_name
+    from apportion.adapters import up as tree
 
     if place.server:
         raise usage(
-            "`up` runs its own server, so --server has no meaning", "`apportion serve --server URL` uses another one"
+            "`up` runs its own server, so --server has no meaning here",
+            "`apportion serve --server URL`, `project` and `agent` use another one",
         )
-    home = place.home.ensure()
-    principal = principal_now(as_)
-    name = node_name(node or os.uname().nodename)
-    simulated = gpus if gpus is not None else _simulated()
-    with _alone(home):
-        await _up(home, principal, name, pool, simulated, with_ingress)
+    options = tree.UpOptions(
+        operator=principal_now(as_),
+        node=node,
+        pool=pool,
+        gpus=gpus if gpus is not None else tree.real_gpus_or(),
+        stop_runs=stop_runs,
+        ingress=with_ingress,
+        beat_ms=_beat(beat),
+    )
+    await tree.up(place.home, options, say)
     return Answer()
 
 
-def _simulated() -> int | None:
-    """Return None when the machine has GPUs that NVML knows, else 8 simulated ones."""
-    from apportion.adapters.agent import nvml
-
-    try:
-        nvml.find()
-    except nvml.NoGpus:
-        return 8
-    return None
-
-
-class _alone:  # noqa: N801 - reads as a statement
-    """Hold the installation's lock, or say who does."""
-
-    def __init__(self, home: Home) -> None:
-        self._path = home.root / "up.lock"
-
-    def __enter__(self) -> None:
-        self._file = self._path.open("a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            pid = self._file.read().strip() or "?"
-            self._file.close()
-            raise Failure(
-                FAILED,
-                f"`apportion up` already runs for {self._path.parent} (pid {pid})",
-                "use it as it is, or choose another directory with --dir",
-            ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
-
-    def __exit__(self, *_exc: object) -> None:
-        self._file.close()
-
-
-async def _up(home: Home, principal: str, node: str, pool: str, simulated: int | None, with_ingress: bool) -> None:
-    import asyncio
-
-    from apportion.adapters.bus.local import Bus
-    from apportion.adapters.bus.server import EmbeddedServer, ServerError
-    from apportion.adapters.cli.opening import open_log
-
-    server = EmbeddedServer(home)
-    try:
-        server.start()
-    except ServerError as error:
-        raise Failure(FAILED, str(error), f"read {server.log_path}; free the port or the disk") from None
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(ending, stop.set)
-    family = Family(home, say)
-    try:
-        gpu_class = "simulated" if simulated is not None else "gpu"
-        async with await Bus.at_home(home, name="apportion up", create=True) as bus:
-            opened = await open_log(bus, principal, pool, gpu_class)
-            if opened:
-                say(f"opened a new log in {home.root}; {principal} operates it")
-            family.add("core", "serve")
-            family.add("projector", "project")
-            gpu_options = ["--gpus", str(simulated)] if simulated is not None else []
-            family.add("agent", "agent", "--node", node, "--pool", pool, *gpu_options)
-            if with_ingress:
-                family.add("ingress", "ingress")
-            await _ready(bus.connection.client, family, stop, node)
-        if not stop.is_set():
-            say(
-                f"ready: node {node} with {f'{simulated} simulated' if simulated is not None else 'its real'} GPUs in pool "
-                f"{pool}; nats-server at {server.url}; logs in {home.logs}"
-            )
-            shown = "" if str(home.root) == str(Path.cwd() / ".apportion") else f" --dir {home.root}"
-            say(
-                f"try, in another terminal:\n  apportion submit{shown} --budget lab/llm/olmo --gpus 2 --min-runtime 10m "
-                f"--name hello -- sleep 60\n  apportion queue{shown}"
-            )
-        await _watch(family, server, stop)
-    finally:
-        say("stopping; runs keep running under their supervisors, and the next `apportion up` adopts them")
-        family.stop()
-        server.stop()
-
-
-async def _ready(client: Any, family: Family, stop: asyncio.Event, node: str) -> None:
-    """Wait until the projector shows the node as joined."""
-    import asyncio
-
-    from apportion.adapters.cli.asking import asked
-
-    deadline = asyncio.get_running_loop().time() + READY_S
-    while not stop.is_set():
-        family.look()
-        try:
-            reply = await asked(client, "nodes", timeout_s=1.0)
-            if any(row["node"] == node for row in reply.rows):
-                return
-        except Failure:
-            pass
-        if asyncio.get_running_loop().time() > deadline:
-            ends = "\n".join(f"{child.name}:\n{child.log_end()}" for child in family.children)
-            raise Failure(FAILED, f"not ready after {READY_S:.0f} s; the logs end with\n{ends}", "`apportion doctor`")
-        await asyncio.sleep(0.1)
-
-
-async def _watch(family: Family, server: Any, stop: asyncio.Event) -> None:
-    """Look after the children, and the server, until told to stop."""
-    import asyncio
-
-    from apportion.adapters.bus.server import EmbeddedServer
-
-    while not stop.is_set():
-        family.look()
-        if EmbeddedServer.running(family.home) is None and not stop.is_set():
-            say("nats-server is gone; starting it again")
-            server.start()
-        try:
-            await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
-        except TimeoutError:
-            continue
+def _beat(beat_ms: int) -> int:
+    if beat_ms < 100:
+        raise usage(f"--beat {beat_ms}ms is too short", "at least 100ms; 5s or 10s is usual")
+    return beat_ms
 
 
 async def demo(
@@ -224,7 +107,7 @@ async def serve(
     """Run the core: read events, decide, write decisions."""
     from apportion.adapters import service
 
-    await service.serve(place.home, url=_url(place), standby=standby)
+    await service.serve(place.home, url=_url(place), standby=standby, ready=lambda line: say(f"ready: {line}"))
     return Answer()
 
 
@@ -244,7 +127,7 @@ async def agent(
     principal: Annotated[
         str, typer.Option("--principal", metavar="NAME", help="Publish as [default: agent-NODE]")
     ] = "",
-    beat: Annotated[int, lasting("Time between heartbeats")] = 10_000,
+    beat: Annotated[int, lasting("Time between heartbeats", "10s")] = 10_000,
 ) -> Answer:
     """Run one node's agent: start what is placed, report what happens."""
     import logging
@@ -254,12 +137,10 @@ async def agent(
     from apportion.adapters.agent.main import tell_ready
     from apportion.adapters.agent.naming import node_name, principal_token
 
-    if beat < 100:
-        raise usage(f"--beat {beat} ms is too short", "at least 100ms; 10s is usual")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     name = node_name(node or os.uname().nodename)
     settings = AgentSettings(
-        node=name, pool=pool, principal=principal or principal_token(f"agent-{name}"), beat_ms=beat
+        node=name, pool=pool, principal=principal or principal_token(f"agent-{name}"), beat_ms=_beat(beat)
     )
     await serve_agent(place.home, settings, simulated=gpus, url=_url(place), ready=tell_ready)
     return Answer()

@@ -55,6 +55,7 @@ class Section:
     total: Row | None = None
     empty: str = ""  # shown instead of an empty table: what that means and the next command
     shown: Sequence[Row] | None = None  # rows as the table shows them, where they differ (bars, sentences)
+    after: Sequence[str] = ()  # sentences under this table
 
 
 @dataclass
@@ -166,6 +167,8 @@ def _show_table(answer: Answer, form: Format, out: TextIO) -> None:
             total=None if form.only else section.total,
             colour=colour,
         )
+        if not form.only:
+            write_lines(out, section.after, width)
     if answer.after and not form.only:
         out.write("\n")
         write_lines(out, answer.after, width)

@@ -1,7 +1,297 @@
-"""Reads."""
+"""Verbs that look at everything: status, queue, share, usage.
+
+Each asks the projector one or two named queries and arranges the answer; sentences come from ``adapters.wording``. JSON
+and CSV carry the rows as the projection has them, plus the sentences made from their reasons.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
 
 import typer
 
+from apportion.adapters import render
+from apportion.adapters.cli.asking import Opened, Reply, opened
+from apportion.adapters.cli.failure import usage as usage_failure
+from apportion.adapters.cli.finding import budget_of
+from apportion.adapters.cli.output import Answer, Section
+from apportion.adapters.cli.verbs import ReadPlace, moment, principal_now, read_verb
+from apportion.adapters.wording import words_of
+
+PANEL = "Look"
+BAR = 12
+STATES = ("pending", "placed", "running", "stopping", "all")
+Pool = Annotated[str, typer.Option("--pool", metavar="POOL", help="Only this pool")]
+BudgetOption = Annotated[str, typer.Option("--budget", metavar="PATH", help="Only this budget and those below it")]
+
 
 def add_to(app: typer.Typer) -> None:
-    """Register."""
+    """Register the verbs."""
+    app.command("status", rich_help_panel=PANEL)(read_verb(status))
+    app.command("queue", rich_help_panel=PANEL)(read_verb(queue))
+    app.command("share", rich_help_panel=PANEL)(read_verb(share))
+    app.command("usage", rich_help_panel=PANEL)(read_verb(usage))
+
+
+def given(**params: Any) -> dict[str, Any]:
+    """Return the parameters that were given at all."""
+    return {name: value for name, value in params.items() if value not in (None, "")}
+
+
+def without_constant(columns: list[str], rows: list[dict[str, Any]], *names: str) -> list[str]:
+    """Return the columns without those of ``names`` that say the same in every row."""
+    constant = {name for name in names if len({str(row.get(name)) for row in rows}) <= 1}
+    return [name for name in columns if name not in constant]
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+async def status(place: ReadPlace, pool: Pool = "") -> Answer:
+    """Show what the GPUs do now and did: capacity, pillars, what waits."""
+    async with opened(place) as source:
+        reply = await source.ask("status")
+    rows = [row for row in reply.rows if not pool or row["pool"] == pool]
+    if pool and not rows:
+        from apportion.adapters.cli.finding import nearest
+
+        raise nearest(pool, (str(row["pool"]) for row in reply.rows), "pool", "`apportion status` lists the pools")
+    if place.form.as_json or place.form.as_csv or place.form.only:
+        return Answer([Section(rows, list(reply.columns), empty=_NO_POOL)], as_of=reply.as_of)
+    sections, lines = [], []
+    for row in rows:
+        sections.append(_pool_section(row))
+        lines.append(_pool_lines(row))
+    answer = Answer(sections, as_of=reply.as_of)
+    if not rows:
+        answer.lines = [_NO_POOL]
+    for section, told in zip(sections, lines, strict=True):
+        section.after = told
+    return answer
+
+
+_NO_POOL = "no pool is defined yet; `apportion up` opens a log with one"
+
+
+def _pool_section(row: dict[str, Any]) -> Section:
+    installed = row["installed_milli"]
+    nodes = row["nodes"]
+    gpu_class = f" ({row['gpu_class']})" if row["gpu_class"] else ""
+    books = []
+    for name in ("funded", "unfunded", "idle", "down"):
+        milli, day = row[f"{name}_milli"], row[f"day_{name}_gpu_us"]
+        books.append(
+            {
+                "what": name,
+                "gpus_milli": milli,
+                "now_ppm": _ppm(milli, installed),
+                "day_gpu_us": day,
+                "day_ppm": _ppm(day, row["day_supply_gpu_us"]),
+                "all_gpu_us": row[f"{name}_gpu_us"],
+                "all_ppm": _ppm(row[f"{name}_gpu_us"], row["supply_gpu_us"]),
+            }
+        )
+    total = {
+        "what": "installed", "gpus_milli": installed, "day_gpu_us": row["day_supply_gpu_us"], "all_gpu_us": row["supply_gpu_us"]
+    }  # fmt: skip
+    headings = {
+        "what": "", "gpus_milli": "GPUs now", "now_ppm": "", "day_gpu_us": "GPU-h, 24 h", "day_ppm": "",
+        "all_gpu_us": "GPU-h, all", "all_ppm": "",
+    }  # fmt: skip
+    return Section(
+        books,
+        list(headings),
+        title=f"pool {row['pool']}: {render.gpus(installed)}{gpu_class} on {nodes} node{'' if nodes == 1 else 's'}",
+        headings=headings,
+        total=total,
+    )
+
+
+def _pool_lines(row: dict[str, Any]) -> list[str]:
+    pillars = ", ".join(
+        f"{name} {percent_or_dash(row[f'day_{name}_ppm'])}"
+        for name in ("availability", "occupancy", "impact", "utilization")
+    )
+    lines = [f"last 24 h: {pillars}"]
+    running = row["running_count"]
+    lines.append(
+        f"{running:,} run{'' if running == 1 else 's'} in progress, on {render.gpus(row['funded_milli'] + row['unfunded_milli'])}"
+    )
+    if row["pending_count"]:
+        jobs = row["pending_count"]
+        lines.append(f"{jobs:,} job{' waits' if jobs == 1 else 's wait'} for {render.gpus(row['pending_milli'])}:")
+        for reason, count in sorted(_pairs(row["pending_by_reason"]), key=lambda pair: (-pair[1], pair[0])):
+            sentence = "not explained yet" if reason == "none" else words_of("pending", str(reason), {})[0]
+            lines.append(f"  {count:,} x {sentence}")
+    else:
+        lines.append("nothing waits")
+    blocks = sorted((int(size), count) for size, count in _pairs(row["free_blocks"]))
+    if blocks:
+        listed = ", ".join(f"{count:,} of {size}" for size, count in blocks)
+        lines.append(f"free blocks on one node (each size counted by itself): {listed}")
+    return lines
+
+
+def _pairs(value: Any) -> list[tuple[Any, int]]:
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+def _ppm(part: int, whole: int) -> int | None:
+    return (part * 1_000_000 + whole // 2) // whole if whole else None
+
+
+def percent_or_dash(ppm: int | None) -> str:
+    """Return a part as percent, and a dash where there is none."""
+    return "-" if ppm is None else render.percent(ppm)
+
+
+# -- queue -------------------------------------------------------------------------------------------------------------
+
+
+async def queue(
+    place: ReadPlace,
+    mine: Annotated[bool, typer.Option("--mine", help="Only what you submitted")] = False,
+    user: Annotated[str, typer.Option("--user", metavar="NAME", help="Only what this principal submitted")] = "",
+    budget: BudgetOption = "",
+    pool: Pool = "",
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}")] = "all",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many")] = 1_000,
+) -> Answer:
+    """Show what runs and what waits, in which place, and why."""
+    if state not in STATES:
+        raise usage_failure(f"--state {state!r} is no state", f"one of {', '.join(STATES)}")
+    who = principal_now(None) if mine and not user else user
+    async with opened(place) as source:
+        if budget:
+            await budget_of(source, budget)
+        reply = await source.ask(
+            "queue", state=state, row_limit=limit, **given(budget=budget, pool=pool, principal=who)
+        )
+    rows = [{**row, **reason_words(row)} for row in reply.rows]
+    columns = ["position", "workload", "state", "gpus_milli", "budget", "pool", "principal", "age_ms", "why"]
+    section = Section(
+        rows,
+        without_constant(columns, rows, "pool", "principal"),
+        headings={"position": "#", "gpus_milli": "GPUs", "principal": "user"},
+        empty=_nothing_queued(who, budget),
+    )
+    after = [f"the first {limit:,} are shown; --limit shows more"] if len(rows) == limit else []
+    return Answer([section], after=after, as_of=reply.as_of)
+
+
+def _nothing_queued(who: str, budget: str) -> str:
+    whose = f" of {who}" if who else ""
+    where = f" in {budget}" if budget else ""
+    return f"nothing{whose} runs or waits{where}; submit with: apportion submit --budget PATH --gpus N -- COMMAND"
+
+
+def reason_words(row: dict[str, Any]) -> dict[str, str]:
+    """Return ``why`` and ``action`` for a row of the queue: why it waits, or who pays for its run."""
+    reason = row.get("reason")
+    if row["state"] == "pending":
+        if not reason:
+            return {"why": "not explained yet", "action": ""}
+        sentence, action = words_of("pending", str(reason), row.get("numbers") or {})
+        return {"why": sentence, "action": action.replace("JOB", str(row["workload"]))}
+    if not reason:
+        return {"why": "", "action": ""}
+    sentence, action = words_of("funding", str(reason), {})
+    return {"why": f"{'funded' if row.get('payer') == 'budget' else 'unfunded'}: {sentence}", "action": action}
+
+
+# -- share and usage ---------------------------------------------------------------------------------------------------
+
+
+async def share(
+    place: ReadPlace,
+    budget: Annotated[str, typer.Argument(metavar="BUDGET", help="This budget and those below it")] = "",
+    pool: Pool = "",
+) -> Answer:
+    """Show what each budget is entitled to and what it got, as a tree."""
+    async with opened(place) as source:
+        if budget:
+            await budget_of(source, budget)
+        reply = await source.ask("share", **given(pool=pool))
+    rows = [
+        row for row in reply.rows if not budget or row["budget"] == budget or row["budget"].startswith(budget + "/")
+    ]
+    columns = ["pool", "budget", "share_ppm", "entitled_ppm", "got_of_used_ppm", "bar", "funded_gpu_us", "unfunded_gpu_us",
+               "running_milli", "pending_milli"]  # fmt: skip
+    headings = {
+        "share_ppm": "share", "entitled_ppm": "entitled", "got_of_used_ppm": "got", "bar": "got | entitled",
+        "funded_gpu_us": "funded h", "unfunded_gpu_us": "unfunded h", "running_milli": "runs", "pending_milli": "waits",
+    }  # fmt: skip
+    shown = [{**row, "budget": indented(row), "bar": bar(row["got_of_used_ppm"], row["entitled_ppm"])} for row in rows]
+    section = Section(rows, without_constant(columns, rows, "pool"), shown=shown, headings=headings,
+                      empty="no budget yet; an operator makes one: apportion budget set lab --share 100%")  # fmt: skip
+    after = (
+        ["got: part of the GPU time that was used; runs and waits in GPUs; a parent's line includes those below it"]
+        if rows
+        else []
+    )
+    return Answer([section], after=after, as_of=reply.as_of)
+
+
+def indented(row: dict[str, Any]) -> str:
+    """Return the budget's own name, indented by its depth; a closed one says so."""
+    path = str(row["budget"])
+    depth = path.count("/")
+    return "  " * depth + path.rsplit("/", 1)[-1] + (" (closed)" if row.get("closed") else "")
+
+
+def bar(got_ppm: int | None, entitled_ppm: int | None) -> str:
+    """Return a bar of what was got, with a mark where the entitlement ends: ``####|...`` or ``######|##``."""
+    if got_ppm is None or entitled_ppm is None:
+        return ""
+    scale = max(got_ppm, entitled_ppm, 1)
+    filled = (got_ppm * BAR + scale // 2) // scale
+    mark = min(BAR - 1, (entitled_ppm * BAR + scale // 2) // scale)
+    cells = ["#" if position < filled else "." for position in range(BAR)]
+    cells.insert(mark if mark < BAR - 1 or entitled_ppm < scale else BAR, "|")
+    return "".join(cells)
+
+
+async def usage(
+    place: ReadPlace,
+    by: Annotated[
+        str, typer.Option("--by", metavar="FIELDS", help="Split by any of day, pool, budget, user, kind")
+    ] = "budget",
+    since: Annotated[int | None, moment("From then on")] = None,
+    until: Annotated[int | None, moment("Up to then")] = None,
+    budget: BudgetOption = "",
+    user: Annotated[str, typer.Option("--user", metavar="NAME", help="Only what this principal submitted")] = "",
+    pool: Pool = "",
+) -> Answer:
+    """Show who used how many GPU-hours."""
+    names = [name.strip() for name in by.split(",") if name.strip()]
+    known = ("day", "pool", "budget", "user", "kind")
+    for name in names:
+        if name not in known:
+            raise usage_failure(f"--by {name!r} is not possible", f"any of {', '.join(known)}, such as --by day,budget")
+    async with opened(place) as source:
+        if budget:
+            await budget_of(source, budget)
+        reply = await _usage(
+            source, names, given(since_ms=since, until_ms=until, budget=budget, principal=user, pool=pool)
+        )
+    rows = [{name: value for name, value in row.items() if name not in known or name in names} for row in reply.rows]
+    for row in rows:
+        row["gpu_us"] = row["funded_gpu_us"] + row["unfunded_gpu_us"]
+    amounts = ["funded_gpu_us", "unfunded_gpu_us", "gpu_us"] + (
+        ["refunded_gpu_us"] if any(r["refunded_gpu_us"] for r in rows) else []
+    )
+    total = {name: sum(row[name] for row in rows) for name in amounts}
+    section = Section(
+        rows,
+        [*names, *amounts],
+        headings={"gpu_us": "in all GPU-h"},
+        total={names[0]: "total", **total} if names and rows else None,
+        empty="no GPU time was used in that period; `apportion queue` shows what runs now",
+    )
+    return Answer([section], more={"total": total}, as_of=reply.as_of)
+
+
+async def _usage(source: Opened, names: list[str], filters: dict[str, Any]) -> Reply:
+    return await source.ask(
+        "usage", **{f"by_{name}": name in names for name in ("day", "pool", "budget", "user", "kind")}, **filters
+    )

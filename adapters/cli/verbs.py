@@ -42,9 +42,10 @@ def typed(parse: Callable[[str], T]) -> Callable[[Any], T]:
     return parser
 
 
-def lasting(text: str) -> Any:
-    """Return an option that takes a duration; ``text`` is its help."""
-    return typer.Option(parser=typed(arguments.duration_ms), metavar="DURATION", help=text)
+def lasting(text: str, default: str = "") -> Any:
+    """Return an option that takes a duration; ``text`` is its help, ``default`` what it is shown to be without it."""
+    shown = f"{text} [default: {default}]" if default else text
+    return typer.Option(parser=typed(arguments.duration_ms), metavar="DURATION", help=shown, show_default=False)
 
 
 def moment(text: str) -> Any:
@@ -128,8 +129,8 @@ _TIMEOUT = Annotated[
         "--timeout",
         parser=typed(arguments.duration_ms),
         metavar="DURATION",
-        show_default="30s",
-        help="How long to wait for the decision",
+        show_default=False,
+        help="How long to wait for the decision [default: 30s]",
     ),
 ]
 

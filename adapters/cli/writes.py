@@ -48,10 +48,15 @@ async def submit(
     gpus: Annotated[
         int,
         typer.Option(
-            parser=typed(arguments.gpus_milli), metavar="N", show_default="1", help="GPUs in all; 0.5 is half a GPU"
+            parser=typed(arguments.gpus_milli),
+            metavar="N",
+            show_default=False,
+            help="GPUs in all; 0.5 is half a GPU [default: 1]",
         ),
     ] = 1000,
-    nodes: Annotated[int, typer.Option(metavar="N", show_default="as few as possible", help="Spread over N nodes")] = 0,
+    nodes: Annotated[
+        int, typer.Option(metavar="N", show_default=False, help="Spread over N nodes [default: as few as possible]")
+    ] = 0,
     name: Annotated[str, typer.Option(metavar="TEXT", help="A name for people; need not be unique")] = "",
     min_runtime: Annotated[
         int | None,

@@ -72,8 +72,7 @@ class Ingress:
             graceful_timeout=10.0,
             logger=None,
         )
-        for event_type in ACCEPTED:
-            self._handle(event_type)
+        self._kept: list[Any] = [self._handle(event_type) for event_type in ACCEPTED]  # the broker holds them weakly
         rest = self.broker.subscriber(
             f"{INGRESS_PREFIX}.*.>",
             QUEUE,
@@ -82,11 +81,12 @@ class Ingress:
             no_reply=True,
             include_in_schema=False,
         )
-        rest(self.unknown)
-        self.broker.subscriber(STATUS_SUBJECT, QUEUE, decoder=_undecoded, title="status")(self.status)
+        self._kept.append(rest(self.unknown))
+        status = self.broker.subscriber(STATUS_SUBJECT, QUEUE, decoder=_undecoded, title="status")
+        self._kept.append(status(self.status))
         self.app = FastStream(self.broker, logger=None)
 
-    def _handle(self, event_type: str) -> None:
+    def _handle(self, event_type: str) -> Any:
         event_class = EVENT_CLASSES[event_type, NEWEST[event_type]]
 
         async def handle(request: Any) -> Any:
@@ -96,7 +96,8 @@ class Ingress:
         handle.__doc__ = event_class.__doc__
         handle.__annotations__ = {"request": Request[event_class], "return": Stored}  # type: ignore[valid-type]  # known at run time only
         subject = f"{INGRESS_PREFIX}.{{principal}}.{event_type}"
-        self.broker.subscriber(subject, QUEUE, decoder=_checked, max_workers=WORKERS, title=event_type)(handle)
+        subscriber = self.broker.subscriber(subject, QUEUE, decoder=_checked, max_workers=WORKERS, title=event_type)
+        return subscriber(handle)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -182,6 +183,7 @@ class Ingress:
     async def running(self) -> AsyncIterator[Ingress]:
         """Answer requests while the context is open."""
         await self.broker.start()
+        await (await self.broker.connect()).flush()  # now the server knows the subscriptions
         try:
             yield self
         finally:

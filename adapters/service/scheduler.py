@@ -77,6 +77,7 @@ class SchedulerService:
         self._tail: Tail[Record] | None = None
         self._decision_tail: Tail[StoredBatch] | None = None
         self._stored: StoredCycles | None = None
+        self._committing: asyncio.Task[None] | None = None
         self._heard: deque[StoredBatch] = deque()  # batches of the leader not yet compared
         self._recent: deque[StoredBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self._waiting: dict[int, asyncio.Future[StoredBatch]] = {}  # stated ticks, by sequence
@@ -130,6 +131,7 @@ class SchedulerService:
             await self._catch_up()
             await self._follow()
             await self._ticker.close()
+            await self._settle_commit()
             await self._save_snapshot()
         except asyncio.CancelledError as error:
             self._ended = error
@@ -180,7 +182,8 @@ class SchedulerService:
         batch = await self._stored.answer_to(self.core.seq)
         if batch is None:
             if self.role == "leader" and not self._stopping:
-                await self._tell(await self._decide())
+                await self._decide()
+                await self._settle_commit()
                 self._stored = StoredCycles(self._decisions, self.decision_seq)
                 return True
             return False
@@ -213,6 +216,8 @@ class SchedulerService:
             if self.core.tick_pending:
                 await self._cycle()
                 continue
+            if self._committing is not None and self._committing.done():
+                await self._settle_commit()
             wait_s = LONGEST_WAIT_S
             if self.role == "leader":
                 wait_s = self._ticker.next_wait_s(self.core, self._last_tick_seq)
@@ -254,15 +259,34 @@ class SchedulerService:
         if self._stopping:
             return False
         await self._drop_decision_tail()
-        await self._tell(await self._decide())
+        await self._decide()
         return True
 
-    async def _decide(self) -> StoredBatch:
-        """Decide the pending tick and commit; afterwards DECISIONS holds the batch."""
+    async def _decide(self) -> None:
+        """Decide the pending tick and begin to commit its batch, once the one before is committed.
+
+        The commit goes on while further records are folded and the next tick is written; only the next cycle, a snapshot and
+        the end wait for it. Nobody acts on a batch before its commit: the callbacks are part of it.
+        """
+        await self._settle_commit()
         self._last_tick_seq = seq = self.core.seq
         body = self.core.decide()
-        self.decision_seq = await self._decisions.commit(body, seq, self.decision_seq)
-        return StoredBatch(self.decision_seq, seq, body)
+        self._committing = asyncio.get_running_loop().create_task(self._commit(body, seq))
+        self._committing.add_done_callback(self._on_committed)
+
+    async def _commit(self, body: bytes, input_seq: int) -> None:
+        self.decision_seq = await self._decisions.commit(body, input_seq, self.decision_seq)
+        await self._tell(StoredBatch(self.decision_seq, input_seq, body))
+
+    def _on_committed(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._wake()  # the loop must see why
+
+    async def _settle_commit(self) -> None:
+        """Wait until the last batch is committed. Raises what prevented it."""
+        if self._committing is not None:
+            await self._committing
+            self._committing = None
 
     async def _next_heard(self) -> StoredBatch | None:
         if not self._heard:
@@ -321,6 +345,7 @@ class SchedulerService:
         record = self._last_record
         if self._snapshots is None or record is None or self.core.tick_pending or self.core.seq == self._snapshot_seq:
             return
+        await self._settle_commit()
         seq, data, decision_seq = self.core.seq, self.core.snapshot(), self.decision_seq
         known_by = record_hash(record.subject, record.body)
         await asyncio.to_thread(self._snapshots.save, seq, data, record_hash=known_by, decision_seq=decision_seq)
@@ -345,6 +370,10 @@ class SchedulerService:
     async def _close(self) -> None:
         self._ended = self._ended or ApportionError("the core was stopped")
         await self._ticker.close()
+        committing, self._committing = self._committing, None
+        if committing is not None:  # ended by something else: what is stored will be read at the next start
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ApportionError(f"the core has ended: {self._ended}"))

@@ -18,30 +18,16 @@ from apportion.core.envelope import MAX_BODY_BYTES, Record, decode_envelope, spl
 from apportion.core.errors import LogGap
 from apportion.core.fold import budgets, nodes, runs, setup, workloads
 from apportion.core.fold.access import No, is_operator, not_permitted
+from apportion.core.fold.beats import HEARTBEAT, UNREADABLE, heartbeat_decoder
 from apportion.core.reasons import Refusal
 from apportion.core.state.digest import close_chain, extend_chain
 from apportion.core.state.state import State
 from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
 
-HEARTBEAT = "node.heartbeat"
+_QUIET = (events.RunProgressed, events.DemandObserved, events.ForecastPublished)
 _SUBJECT_CACHE_LIMIT = 100_000
 
 
-class _HeartbeatBody(msgspec.Struct, frozen=True):
-    """Envelope and payload of a heartbeat in one pass; ``id`` is required as in any envelope."""
-
-    id: str
-    type: str
-    data: events.NodeHeartbeat
-    v: int = 1
-    at_ms: int = 0
-    cause: str = ""
-    flow: str = ""
-
-
-_QUIET = (events.RunProgressed, events.DemandObserved, events.ForecastPublished)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_heartbeat_decoder = msgspec.json.Decoder(_HeartbeatBody)
 _subjects: dict[str, tuple[str, str] | None] = {}  # a pure function remembered; not state
 
 
@@ -67,8 +53,8 @@ def fold_record(state: State, record: Record) -> bool:
     parts = _split(record.subject)
     if parts is not None and parts[1] == HEARTBEAT and len(record.body) <= MAX_BODY_BYTES and not too_deep(record.body):
         try:
-            body = _heartbeat_decoder.decode(record.body)
-        except _UNREADABLE:
+            body = heartbeat_decoder.decode(record.body)
+        except UNREADABLE:
             body = None  # the slow path names what is wrong
         known = body is not None and body.type == HEARTBEAT and body.v == 1
         if body is not None and known and counters.opened and _advance(state, record, body.at_ms):
@@ -87,7 +73,7 @@ def _fold_any(state: State, record: Record, parts: tuple[str, str] | None) -> bo
     else:
         try:
             envelope = decode_envelope(record.body)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             no = No(Refusal.BROKEN_JSON, *_place_of(error))
     at_ms = envelope.at_ms if envelope is not None else 0
     timely = _advance(state, record, at_ms)
@@ -142,7 +128,7 @@ def _decode(event_type: str, version: int, data: msgspec.Raw) -> tuple[events.Ev
         return None, No(Refusal.UNKNOWN_TYPE, detail=str(error)[:256])
     except events.UnknownVersion as error:
         return None, No(Refusal.UNKNOWN_VERSION, "v", str(error)[:256])
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return None, No(Refusal.INVALID_DATA, *_place_of(error))
 
 

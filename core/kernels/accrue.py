@@ -14,10 +14,24 @@ I64 = NDArray[np.int64]
 
 
 @njit(cache=True)
-def accrue(total: I64, rate: I64, rows: int, elapsed_ms: int) -> None:
-    """Add ``rate * elapsed_ms`` to ``total`` for the first ``rows`` rows, in place."""
+def accrue_pools(
+    rows: int,
+    elapsed_ms: int,
+    supply: I64,
+    down: I64,
+    idle: I64,
+    unfunded: I64,
+    supply_us: I64,
+    down_us: I64,
+    idle_us: I64,
+    unfunded_us: I64,
+) -> None:
+    """Accrue the four accounts of all pools, in place."""
     for row in range(rows):
-        total[row] += rate[row] * elapsed_ms
+        supply_us[row] += supply[row] * elapsed_ms
+        down_us[row] += down[row] * elapsed_ms
+        idle_us[row] += idle[row] * elapsed_ms
+        unfunded_us[row] += unfunded[row] * elapsed_ms
 
 
 @njit(cache=True)

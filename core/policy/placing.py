@@ -79,9 +79,14 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Shadow:
 
 def _count_held_as_running(state: State, shares: Shares) -> None:
     """A budget whose GPUs are being freed for it has them already, as far as order and funding go."""
-    for row in state.queue[: state.queued]:
-        if int(state.workload.state[row]) == schema.HELD:
-            _add_running(state, shares, int(row), 1)
+    for row in _held(state):
+        _add_running(state, shares, row, 1)
+
+
+def _held(state: State) -> list[int]:
+    """Return the workloads that GPUs are held for, in queue order."""
+    queue = state.queue[: state.queued]
+    return [int(row) for row in queue[state.workload.state[queue] == schema.HELD]]
 
 
 def _add_running(state: State, shares: Shares, workload: int, sign: int) -> None:
@@ -95,7 +100,7 @@ def _add_running(state: State, shares: Shares, workload: int, sign: int) -> None
 
 def start_held(state: State, emit: Emit, shares: Shares) -> None:
     """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away."""
-    for row in [int(r) for r in state.queue[: state.queued] if int(state.workload.state[r]) == schema.HELD]:
+    for row in _held(state):
         gpus = held_gpus(state, row)
         milli_each = min(MILLI, int(state.workload.milli_per_node[row]))
         short = len(gpus) * milli_each != int(state.workload.gpus_milli[row])

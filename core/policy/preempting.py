@@ -66,10 +66,11 @@ def _choose(
     if not find_gpus(state, workload, everything, masked):
         return None
     running = {leaf: int(shares.running[leaf]) for leaf in (int(state.run.budget[run]) for run in eligible)}
+    weights = {leaf: _weight(state, leaf) for leaf in running}
     victims: list[Victim] = []
     gpus: list[int] = []
     while not gpus:
-        run = _next_victim(state, shares, eligible, running)
+        run = _next_victim(state, shares, eligible, running, weights)
         if run < 0:
             return None
         eligible.remove(run)
@@ -130,7 +131,9 @@ def _eligible(state: State, workload: int) -> list[int]:
     return rows
 
 
-def _next_victim(state: State, shares: Shares, eligible: list[int], running: dict[int, int]) -> int:
+def _next_victim(
+    state: State, shares: Shares, eligible: list[int], running: dict[int, int], weights: dict[int, int]
+) -> int:
     """Return the first run in order of choice that rule (c) still allows, or -1."""
     run, now_ms = state.run, state.counters.time_ms
     best, best_key = -1, (0, 0, 0, 0, 0, 0)
@@ -141,7 +144,7 @@ def _next_victim(state: State, shares: Shares, eligible: list[int], running: dic
             rank, pressure = 1, 0
         elif 2 * running[leaf] - milli > 2 * int(shares.allowance[leaf]):
             # pressure over / weight, scaled to integers; equal pressures go to the lower leaf row
-            rank, pressure = 0, over * MILLI * MILLI // max(1, _weight(state, leaf))
+            rank, pressure = 0, over * MILLI * MILLI // weights[leaf]
         else:
             continue
         lost_us = gpu_us(milli, now_ms - int(run.checkpoint_ms[row]))

@@ -12,22 +12,23 @@ log of stated time it is the clock of whoever replayed it, and the same history 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import astuple
+from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 
 from apportion.core.envelope import Record, encode
-from apportion.core.state.state import State
+from apportion.core.state.state import Counters, State
 
-_MAX_FRAMES = 4_096
+MAX_FRAMES = 4_096
+_counters = attrgetter(*(field.name for field in fields(Counters)))
 
 
 def extend_chain(state: State, record: Record) -> None:
-    """Take a record into the chain, at the time it was given; closes a block when ``_MAX_FRAMES`` are open."""
-    state.unchained.append(
-        b"%d %d %b %d\n%b" % (record.seq, state.counters.time_ms, record.subject.encode("utf-8", "surrogatepass"), len(record.body), record.body)
-    )
-    if len(state.unchained) >= _MAX_FRAMES:
+    """Take a record into the chain, at the time it was given; closes a block when ``MAX_FRAMES`` are open."""
+    subject, body = record.subject.encode("utf-8", "surrogatepass"), record.body
+    state.unchained.append(b"%d %d %b %d\n%b" % (record.seq, state.counters.time_ms, subject, len(body), body))
+    if len(state.unchained) >= MAX_FRAMES:
         close_chain(state)
 
 
@@ -40,7 +41,7 @@ def close_chain(state: State) -> None:
 def digest(state: State) -> str:
     """Return the hex digest of the state's physical bytes."""
     hasher = hashlib.sha256(state.chain)
-    hasher.update(np.array(astuple(state.counters), dtype=np.int64).tobytes())
+    hasher.update(np.array(_counters(state.counters), dtype=np.int64).tobytes())
     for table in state.tables().values():
         for part in table.physical():
             hasher.update(part)

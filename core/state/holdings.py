@@ -22,7 +22,7 @@ def runs_on_node(state: State, node: int) -> list[int]:
     """Return the rows of runs that hold a GPU of the node, ascending."""
     alloc = state.alloc
     here = (state.gpu.node[alloc.column("gpu")] == node) & (alloc.column("milli") > 0)
-    return [int(row) for row in np.unique(alloc.column("run")[here])]
+    return sorted(dict.fromkeys(alloc.column("run")[here].tolist()))
 
 
 def pieces_of(state: State, gpus: list[int], milli_each: int) -> tuple[Piece, ...]:

@@ -5,6 +5,8 @@ Derived: it is not in the digest, and a restored snapshot rebuilds it to the sam
 
 from __future__ import annotations
 
+import numpy as np
+
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -22,9 +24,7 @@ def rebuild_queue(state: State) -> None:
 def insert_queued(state: State, row: int) -> None:
     """Put a workload row into the queue at its place."""
     if state.queued == len(state.queue):
-        grown = state.queue.copy()
-        grown.resize(2 * len(grown))
-        state.queue = grown
+        state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
     table = state.workload
     queue_kernels.insert(state.queue, state.queued, row, table.budget, table.priority, table.event_seq)
     state.queued += 1

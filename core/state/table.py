@@ -36,8 +36,7 @@ class Table:
         self.row_of: dict[str, int] = {}
         self.capacity = _FIRST_CAPACITY
         self.names: tuple[str, ...] = ("key_code", *(n for n in type(self).__annotations__ if n != "key_code"))
-        for name in self.names:
-            setattr(self, name, np.zeros(self.capacity, dtype=np.int64))
+        self._lay(np.zeros((len(self.names), self.capacity), dtype=np.int64))
 
     def __len__(self) -> int:
         """Return the number of rows in use."""
@@ -72,8 +71,7 @@ class Table:
         if key:
             del self.row_of[key]
         self.keys[row] = ""
-        for name in self.names:
-            getattr(self, name)[row] = 0
+        self._block[:, row] = 0
         self.free.append(row)
 
     def live_rows(self) -> list[int]:
@@ -84,18 +82,23 @@ class Table:
         mask[self.free] = False
         return [int(row) for row in np.flatnonzero(mask)]
 
+    def _lay(self, block: NDArray[np.int64]) -> None:
+        """Make the rows of one contiguous block the columns: few large arrays are hashed and copied faster than many small."""
+        self._block = block
+        for position, name in enumerate(self.names):
+            setattr(self, name, block[position])
+
     def _grow(self, capacity: int) -> None:
-        for name in self.names:
-            array = np.zeros(capacity, dtype=np.int64)
-            array[: self.used] = self.column(name)
-            setattr(self, name, array)
+        block = np.zeros((len(self.names), capacity), dtype=np.int64)
+        block[:, : self.used] = self._block[:, : self.used]
+        self._lay(block)
         self.capacity = capacity
 
     def physical(self) -> list[bytes]:
         """Return the bytes that identify the contents: free list, then each column's used part."""
         return [
             np.array([self.used, *self.free], dtype=np.int64).tobytes(),
-            *(self.column(name).tobytes() for name in self.names),
+            self._block[:, : self.used].tobytes(),
         ]
 
     def restore(self, used: int, free: list[int], keys: list[str], columns: dict[str, bytes]) -> None:

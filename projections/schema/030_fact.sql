@@ -39,7 +39,7 @@ create table fact.workload (
     workload varchar,
     seq bigint,            -- of the submission
     time_ms bigint,
-    admitted_seq bigint,
+    admitted_seq bigint,   -- 0: withdrawn before it was admitted
     admitted_ms bigint,
     principal varchar,     -- who submitted
     name varchar,

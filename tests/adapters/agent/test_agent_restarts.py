@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable
@@ -288,5 +290,28 @@ def test_leaving_stops_runs_within_their_grace_and_tells(in_lab: InLab, grace_ms
         assert not lab.alive(pid)
         assert await lab.reports("w") == ["run.started"], "that it was interrupted goes without saying"
         assert [event.node for event in await lab.events("node.left")] == ["n1"]
+
+    in_lab(scenario)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_agent_killed_at_random_points_runs_each_command_once(in_lab: InLab, seed: int) -> None:
+    async def scenario(lab: Any) -> None:
+        dice = random.Random(seed)
+        agent = await lab.start_agent_process(gpus=12)
+        for number in range(12):
+            mark = lab.home.root / f"mark-{number}"
+            await lab.submit(f"w{number}", ["sh", "-c", f"echo x >> {mark}; sleep 0.{dice.randrange(9)}; exit {number}"])
+        for number in range(0, 12, 3):
+            await lab.decide(*(lab.placed(f"w{one}", one) for one in range(number, number + 3)))
+            await asyncio.sleep(dice.uniform(0.0, 0.5))
+            lab.kill(agent)
+            agent = lab.spawn_agent(gpus=12)
+            await asyncio.sleep(dice.uniform(0.3, 1.5))
+        for number in range(12):
+            end = await lab.until_report(f"w{number}", "run.finished")
+            assert (end.outcome, end.exit_code) == ("succeeded" if number == 0 else "failed", number)
+            assert (lab.home.root / f"mark-{number}").read_text() == "x\n"
+            assert await lab.reports(f"w{number}") == ["run.started", "run.finished"]
 
     in_lab(scenario)
