@@ -110,6 +110,10 @@ REFUSAL: dict[Enum, Words] = {
         "node [{entity} ]cannot change its size while it holds runs",
         "cordon it, wait until it is empty, then join it again",
     ),
+    R.POOL_TOO_LARGE: Words(
+        "the pool would hold more GPUs than one pool can[: {pool_milli}, at most {limit_milli}]",
+        "put the node into another pool (--pool)",
+    ),
     R.STALE: Words(
         "the report is about something that is over[: {entity}][ ({detail})]", "nothing to do; it changed nothing"
     ),
@@ -127,7 +131,7 @@ OUTCOME: dict[Enum, Words] = {
         "it is queued again if it resumes; `apportion node list` shows the node",
     ),
     O.START_FAILED: Words(
-        "it did not start in time, or the node's agent refused to start it[: {detail}]",
+        "it did not start in time, or the node's agent refused to start it",
         "read its output with `apportion logs {job}`; check that the command exists on the node",
     ),
     O.LOST: Words(

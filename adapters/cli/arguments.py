@@ -7,6 +7,7 @@ example. No float is formed anywhere: ``0.1`` of a GPU is exactly 100 milli-GPU 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
@@ -90,6 +91,26 @@ def checked_principal(text: str) -> str:
     """Return ``text`` when it is a principal as it stands; somebody else's name must not be changed silently."""
     if len(text) > 128 or not _PRINCIPAL.match(text):
         raise ValueError(f"{text!r} is not a principal; use letters, digits, - and _, such as {principal_of(text)!r}")
+    return text
+
+
+def whole_number(text: str, at_least: int | None = None, at_most: int | None = None) -> int:
+    """Return a whole number within bounds."""
+    try:
+        number = int(text.strip().replace("_", "").replace(",", ""))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+    if at_least is not None and number < at_least:
+        raise ValueError(f"{text!r} is too small; at least {at_least:,}")
+    if at_most is not None and number > at_most:
+        raise ValueError(f"{text!r} is too large; at most {at_most:,}")
+    return number
+
+
+def word_of(text: str, known: Sequence[str]) -> str:
+    """Return the text when it is one of the known words."""
+    if text not in known:
+        raise ValueError(f"{text!r} is not known here; one of {', '.join(known)}")
     return text
 
 

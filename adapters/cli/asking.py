@@ -142,15 +142,16 @@ async def opened(place: Place) -> AsyncIterator[Opened]:
 
 @contextmanager
 def projection_file(place: Place) -> Iterator[Any]:
-    """Open the projection's file for reading, without its projector. Raises ``Failure`` (3) when it cannot be."""
-    from apportion.projections import queries
+    """Open the projection's file read-only, without its projector. Raises ``Failure`` (3) when it cannot be."""
+    import duckdb
 
     try:
-        file = queries.open_file(place.home.projection)
-    except Exception as error:  # whatever DuckDB says about a file in use or damaged
+        file = duckdb.connect(str(place.home.projection), read_only=True)
+        file.execute("select mart.readable_seq()")
+    except duckdb.Error as error:
         raise unreachable(
-            f"{place.home.projection} cannot be opened: {str(error).splitlines()[0]}",
-            "is a projector running on it? otherwise delete the file: `apportion up` builds it again from the log",
+            f"{place.home.projection} cannot be read: {str(error).splitlines()[0]}",
+            "a projector may hold it (then give it a moment); otherwise `apportion up` builds it again from the log",
         ) from None
     with closing(file):
         yield file
@@ -168,10 +169,21 @@ async def asked(client: Any, name: str, *, timeout_s: float = ASK_TIMEOUT_S, **p
 
 
 def answered(file: Any, name: str, params: dict[str, Any]) -> Reply:
-    """Answer from an open projection file."""
-    from apportion.projections import queries
+    """Answer from an open projection file. Raises ``Failure`` (2) for what the query refuses."""
+    from apportion.projections import audit, queries
 
-    return reply_of(queries.answer(file, name, params))
+    params = dict(params)
+    try:
+        if name == "audit":
+            table = audit.audit(file, params.get("check")).table()
+        else:
+            table = queries.run(file, name, seq=params.pop("seq", None), at_ms=params.pop("at_ms", None), **params)
+    except queries.QueryRefused as error:
+        raise usage(str(error)) from None
+    last = file.execute("select coalesce(max(last_seq), 0) from meta.commit_log").fetchone()[0]
+    readable = file.execute("select mart.readable_seq()").fetchone()[0]
+    as_of = AsOf(table.as_of_seq, table.as_of_ms, lag=max(0, last - readable), note="no projector runs")
+    return Reply(list(table.columns), table.dicts(), as_of)
 
 
 def reply_of(document: dict[str, Any]) -> Reply:

@@ -6,7 +6,7 @@ become exact GPU-microseconds before anything is sent.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,15 +16,20 @@ from apportion.adapters.cli.deciding import known_of, send
 from apportion.adapters.cli.finding import budget_of, one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
-from apportion.adapters.cli.verbs import ReadPlace, WritePlace, read_verb, typed, write_verb
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, one_of, read_verb, typed, write_verb
 
 PANEL = "Budgets and members"
 Budget = Annotated[str, typer.Argument(metavar="BUDGET", help="Path, such as lab/llm/olmo")]
 Pool = Annotated[str, typer.Option("--pool", metavar="POOL", help="Pool [default: the only one]")]
 Member = Annotated[str, typer.Argument(metavar="MEMBER", help="The person or service")]
 Role = Annotated[
-    Literal["charge", "administer"],
-    typer.Option("--role", help="charge: submit; administer: change what is below"),
+    str,
+    typer.Option(
+        "--role",
+        parser=one_of("charge", "administer"),
+        metavar="ROLE",
+        help="charge: submit work; administer: change what is below",
+    ),
 ]
 Hours = Annotated[
     int,

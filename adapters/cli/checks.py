@@ -16,7 +16,7 @@ from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, open_logs
-from apportion.adapters.cli.verbs import Place, verb
+from apportion.adapters.cli.verbs import Place, verb, whole
 
 PANEL = "Check and replay"
 
@@ -37,9 +37,13 @@ async def verify(
     place: Place,
     from_seq: Annotated[
         int | None,
-        typer.Option("--from", min=0, metavar="SEQ", help="Start at the newest snapshot at or before this record"),
+        typer.Option(
+            "--from", parser=whole(0), metavar="SEQ", help="Start at the newest snapshot at or before this record"
+        ),
     ] = None,
-    to_seq: Annotated[int | None, typer.Option("--to", min=1, metavar="SEQ", help="Stop after this record")] = None,
+    to_seq: Annotated[
+        int | None, typer.Option("--to", parser=whole(1), metavar="SEQ", help="Stop after this record")
+    ] = None,
 ) -> Answer:
     """Derive every decision again and compare it with the stored one."""
     from apportion.adapters.replaying import verify as derive
@@ -101,7 +105,7 @@ async def _in_range(logs: Logs, to_seq: int | None, from_seq: int) -> int:
 
 async def replay(
     place: Place,
-    to_seq: Annotated[int, typer.Option("--to", min=1, metavar="SEQ", help="The state after this record")],
+    to_seq: Annotated[int, typer.Option("--to", parser=whole(1), metavar="SEQ", help="The state after this record")],
     from_start: Annotated[bool, typer.Option("--from-start", help="Use no snapshot, read every record")] = False,
 ) -> Answer:
     """Show the core's state after a record, made from the log."""

@@ -19,7 +19,7 @@ from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, open_logs
-from apportion.adapters.cli.verbs import Place, verb
+from apportion.adapters.cli.verbs import Place, verb, whole
 
 if TYPE_CHECKING:
     from apportion.core.envelope import Record
@@ -104,7 +104,9 @@ def wanted(record: Record, types: list[str], by: str, heartbeats: bool) -> bool:
 async def tail(
     place: Place,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Start with the last N")] = 20,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", parser=whole(0), metavar="N", help="Start with the last N")
+    ] = 20,
     type_: TypeOption = None,
     by: ByOption = "",
     heartbeats: Heartbeats = False,
@@ -173,7 +175,7 @@ async def _following(logs: Logs, after_seq: int) -> AsyncIterator[list[Record]]:
 
 
 async def show(
-    place: Place, seq: Annotated[int, typer.Argument(min=1, metavar="SEQ", help="The record's sequence")]
+    place: Place, seq: Annotated[int, typer.Argument(parser=whole(1), metavar="SEQ", help="The record's sequence")]
 ) -> Answer:
     """Show one record of the log, and what the core decided about it."""
     async with open_logs(place) as logs:
@@ -191,9 +193,9 @@ async def export(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write here [default: stdout]")
     ] = None,
-    from_seq: Annotated[int, typer.Option("--from", min=1, metavar="SEQ", help="First record")] = 1,
+    from_seq: Annotated[int, typer.Option("--from", parser=whole(1), metavar="SEQ", help="First record")] = 1,
     to_seq: Annotated[
-        int | None, typer.Option("--to", min=1, metavar="SEQ", help="Last record [default: the newest]")
+        int | None, typer.Option("--to", parser=whole(1), metavar="SEQ", help="Last record [default: the newest]")
     ] = None,
     type_: TypeOption = None,
     by: ByOption = "",

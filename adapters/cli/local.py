@@ -17,11 +17,12 @@ import typer
 from apportion.adapters.cli.asking import no_server, server_url
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.output import Answer
-from apportion.adapters.cli.verbs import Place, lasting, principal_now, verb
+from apportion.adapters.cli.verbs import Place, lasting, principal_now, verb, whole
 
 PANEL = "Run it"
 Gpus = Annotated[
-    int | None, typer.Option("--gpus", min=1, max=72, metavar="N", help="Simulate N GPUs [default: the real ones]")
+    int | None,
+    typer.Option("--gpus", parser=whole(1, 72), metavar="N", help="Simulate N GPUs [default: the real ones]"),
 ]
 Node = Annotated[str, typer.Option("--node", metavar="NAME", help="The node's name [default: the host's]")]
 
@@ -86,7 +87,9 @@ def _beat(beat_ms: int) -> int:
 
 async def demo(
     place: Place,
-    days: Annotated[int | None, typer.Option("--days", min=1, metavar="N", help="How many days [default: 7]")] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", parser=whole(1), metavar="N", help="How many days [default: 7]")
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="PATH", help="Read this public trace instead")
     ] = None,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from apportion.adapters.cli import budgets, checks, events, jobs, local, nodes, reads, writes
+from apportion.adapters.cli import auditing, budgets, checks, events, jobs, local, nodes, reads, writes
 from apportion.adapters.cli.failure import FAILED, INTERRUPTED, USAGE, Failure
 from apportion.adapters.cli.output import show_failure
 from apportion.adapters.cli.verbs import silence_stdout
@@ -72,7 +72,7 @@ def _root(
         os.environ["APPORTION_DIR"] = directory
 
 
-for module in (reads, jobs, writes, budgets, nodes, events, checks, local):
+for module in (reads, jobs, writes, budgets, nodes, events, checks, auditing, local):
     module.add_to(app)
 
 

@@ -6,7 +6,7 @@ until when: it evicts nothing, and says so.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -17,9 +17,10 @@ from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import node_of, one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
-from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, read_verb, write_verb
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of, read_verb, write_verb
 
 PANEL = "Nodes"
+REFUNDS = ("unconfirmed", "since_checkpoint", "whole_run")
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name")]
 _OPTIONS = {
     "node": "the node", "pool": "the pool", "quantum_ms": "--quantum", "horizon_ms": "--horizon",
@@ -115,8 +116,12 @@ async def policy_set(
     start_timeout: Annotated[int | None, lasting("How long a run may take to start")] = None,
     review: Annotated[int | None, lasting("Longest time between two cycles while there is work")] = None,
     node_loss_refund: Annotated[
-        Literal["unconfirmed", "since_checkpoint", "whole_run"] | None,
-        typer.Option(help="What is given back when a node is lost"),
+        str | None,
+        typer.Option(
+            parser=one_of(*REFUNDS),
+            metavar="RULE",
+            help="What is given back when a node is lost: unconfirmed, since_checkpoint or whole_run",
+        ),
     ] = None,
 ) -> Answer:
     """Change the rules of a pool; what is not named stays as it is."""

@@ -15,7 +15,7 @@ from apportion.adapters.cli.asking import Opened, Reply, opened
 from apportion.adapters.cli.failure import usage as usage_failure
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
-from apportion.adapters.cli.verbs import ReadPlace, moment, principal_now, read_verb
+from apportion.adapters.cli.verbs import ReadPlace, moment, one_of, principal_now, read_verb, whole
 from apportion.adapters.wording import words_of
 
 PANEL = "Look"
@@ -154,12 +154,12 @@ async def queue(
     user: Annotated[str, typer.Option("--user", metavar="NAME", help="Only what this principal submitted")] = "",
     budget: BudgetOption = "",
     pool: Pool = "",
-    state: Annotated[str, typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}")] = "all",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many")] = 1_000,
+    state: Annotated[
+        str, typer.Option("--state", parser=one_of(*STATES), metavar="STATE", help=f"One of {', '.join(STATES)}")
+    ] = "all",
+    limit: Annotated[int, typer.Option("--limit", "-n", parser=whole(1), metavar="N", help="At most so many")] = 1_000,
 ) -> Answer:
     """Show what runs and what waits, in which place, and why."""
-    if state not in STATES:
-        raise usage_failure(f"--state {state!r} is no state", f"one of {', '.join(STATES)}")
     who = principal_now(None) if mine and not user else user
     async with opened(place) as source:
         if budget:

@@ -48,6 +48,24 @@ def lasting(text: str, default: str = "") -> Any:
     return typer.Option(parser=typed(arguments.duration_ms), metavar="DURATION", help=shown, show_default=False)
 
 
+def whole(at_least: int | None = None, at_most: int | None = None) -> Callable[[Any], int]:
+    """Return a parser of whole numbers within bounds."""
+
+    def whole_number(text: str) -> int:
+        return arguments.whole_number(text, at_least, at_most)
+
+    return typed(whole_number)
+
+
+def one_of(*known: str) -> Callable[[Any], str]:
+    """Return a parser of one of the known words."""
+
+    def word(text: str) -> str:
+        return arguments.word_of(text, known)
+
+    return typed(word)
+
+
 def moment(text: str) -> Any:
     """Return an option that takes an instant; ``text`` is its help."""
     return typer.Option(parser=typed(arguments.instant_ms), metavar="TIME", help=text)
@@ -109,7 +127,9 @@ _AT = Annotated[
         "--at", parser=typed(arguments.instant_ms), metavar="TIME", help="As it was then: 2026-01-02T15:04 (UTC)"
     ),
 ]
-_SEQ = Annotated[int | None, typer.Option("--seq", min=0, metavar="N", help="As it was after record N of the log")]
+_SEQ = Annotated[
+    int | None, typer.Option("--seq", parser=whole(0), metavar="N", help="As it was after record N of the log")
+]
 _MAX_LAG = Annotated[
     float | None,
     typer.Option("--max-lag", min=0, metavar="SECONDS", help="Exit with 4 when the data is further behind than this"),

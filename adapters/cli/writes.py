@@ -18,7 +18,7 @@ from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import pools_of, workload_of
 from apportion.adapters.cli.output import Answer
 from apportion.adapters.cli.publishing import checked, new_id
-from apportion.adapters.cli.verbs import WritePlace, lasting, typed, write_verb
+from apportion.adapters.cli.verbs import WritePlace, lasting, one_of, typed, write_verb
 
 PANEL = "Act"
 KINDS = ("training", "batch_inference", "quantization", "realtime", "interactive")
@@ -81,7 +81,9 @@ async def submit(
     pool: Annotated[
         list[str] | None, typer.Option(metavar="POOL", help="Acceptable pool, in order of wish; repeat for more")
     ] = None,
-    kind: Annotated[str, typer.Option(metavar="KIND", help=f"One of {', '.join(KINDS)}")] = "training",
+    kind: Annotated[
+        str, typer.Option(parser=one_of(*KINDS), metavar="KIND", help=f"One of {', '.join(KINDS)}")
+    ] = "training",
     max_failures: Annotated[int, typer.Option(metavar="N", help="Run again after this many failures")] = 0,
     auto_resume: Annotated[
         bool, typer.Option("--auto-resume/--no-auto-resume", help="Queue it again after a preemption or lost node")

@@ -1,0 +1,266 @@
+"""Verbs on one job: why, job, logs.
+
+``why`` and ``job`` ask the projector and put reasons and decisions into the words of ``adapters.wording``; ``logs`` reads
+the folders of the nodes on this machine, so it works while everything else is down.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from apportion.adapters import render
+from apportion.adapters.cli.asking import opened
+from apportion.adapters.cli.finding import workload_of
+from apportion.adapters.cli.output import Answer, Section
+from apportion.adapters.cli.reads import percent_or_dash
+from apportion.adapters.cli.telling import decision_lines, piece_words
+from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, verb, whole
+from apportion.adapters.wording import words_of
+
+PANEL = "Look"
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Workload id, or its name (the newest of that name)")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command("why", rich_help_panel=PANEL)(read_verb(why))
+    app.command("job", rich_help_panel=PANEL)(read_verb(job))
+    app.command("logs", rich_help_panel=PANEL)(verb(logs))
+
+
+async def why(place: ReadPlace, job: Job) -> Answer:
+    """Explain why a job waits, or runs as it does, and what would help."""
+    async with opened(place) as source:
+        workload = await workload_of(source, job)
+        reply = await source.ask("why", workload=workload["workload"])
+        at_ms = reply.as_of.time_ms
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in reply.rows:
+        parts.setdefault(str(row["section"]), []).append(row)
+    lines = _why_now(workload, parts, at_ms)
+    lines += _why_budget(parts)
+    sections = []
+    if parts.get("instead"):
+        rows = [{**row, "why": words_of("funding", str(row["reason"]), {})[0]} for row in parts["instead"]]
+        sections.append(
+            Section(rows, ["time_ms", "workload", "gpus_milli", "budget", "why"], key="instead",
+                    title="started instead, since it waits (newest first)", headings={"time_ms": "at", "gpus_milli": "GPUs"})
+        )  # fmt: skip
+    earlier = parts.get("reason", [])
+    if len(earlier) > 1:
+        rows = [{**row, "why": words_of("pending", str(row["reason"]), row.get("numbers") or {})[0]} for row in earlier]
+        sections.append(Section(rows, ["time_ms", "why"], key="reasons", title="reasons over time (newest first)",
+                                headings={"time_ms": "since"}))  # fmt: skip
+    document = {"as_of": reply.as_of.document(), "workload": workload, "lines": lines, **parts}
+    return Answer(sections, lines, document=document if place.as_json else None, as_of=reply.as_of)
+
+
+def _why_now(workload: dict[str, Any], parts: dict[str, list[dict[str, Any]]], at_ms: int) -> list[str]:
+    name = str(workload["workload"])
+    what = f"{render.gpus(workload['gpus_milli'])} of {workload['budget']} in pool {workload['pool']}"
+    now = next(iter(parts.get("now", [])), None)
+    if now is None:
+        ended = next(iter(parts.get("ended", [])), None)
+        if ended is None:
+            return [f"{name}: submitted, not decided yet"]
+        sentence, action = words_of("outcome", str(ended["reason"]), {"job": name})
+        lines = [f"{name}: over since {render.when(ended['time_ms'])}: {sentence} ({what})"]
+        return lines + ([f"  what helps: {action}"] if action else [])
+    since = render.duration(max(0, at_ms - now["time_ms"]))
+    numbers = now.get("numbers") or {}
+    if now["reason"] != "pending":
+        payer = str(now["payer"] or "")
+        lines = [f"{name}: {now['reason']} for {since} as run {numbers.get('run')}, {what}"]
+        latest = next((row for row in parts.get("budget", []) if row["workload"] == name), None)
+        if latest is not None and latest["reason"]:
+            sentence, action = words_of("funding", str(latest["reason"]), latest.get("numbers") or {})
+            lines.append(f"  {'funded' if payer == 'budget' else 'unfunded'}: {sentence}")
+            lines += [f"  what helps: {action}"] if action else []
+        elif payer:
+            lines.append(f"  {words_of('payer', payer)[0]}")
+        return lines
+    position = numbers.get("position")
+    place = f", number {position} in its budget's queue" if position else ""
+    lines = [f"{name}: waits for {since}, {what}{place}"]
+    reasons = parts.get("reason") or []
+    if not reasons:
+        return [*lines, "  not explained yet: the next cycle will"]
+    sentence, action = words_of("pending", str(reasons[0]["reason"]), reasons[0].get("numbers") or {})
+    return [*lines, f"  why: {sentence}", f"  what helps: {action.replace('JOB', name)}"]
+
+
+def _why_budget(parts: dict[str, list[dict[str, Any]]]) -> list[str]:
+    row = next(iter(parts.get("budget", [])), None)
+    if row is None:
+        return []
+    numbers = row.get("numbers") or {}
+    text = (
+        f"  budget {row['budget']}: entitled to {percent_or_dash(numbers.get('entitled_ppm'))} of the pool; holds "
+        f"{render.gpus(numbers.get('held_milli') or 0)}; its allowance was last {render.gpus(numbers.get('allowance_milli') or 0)} "
+        f"({render.when(row['time_ms'])})"
+    )
+    return [text]
+
+
+async def job(
+    place: ReadPlace,
+    job: Job,
+    all_: Annotated[bool, typer.Option("--all", help="Heartbeat-like progress and ledger lines too")] = False,
+) -> Answer:
+    """Show one job: what was asked, its runs, and all that happened to it."""
+    async with opened(place) as source:
+        workload = await workload_of(source, job)
+        runs = await source.ask("runs", workload=workload["workload"])
+        history = await source.ask("job", workload=workload["workload"])
+    timeline = [row for row in (_told(row, str(workload["workload"])) for row in history.rows) if row["text"]]
+    if not all_:
+        timeline = [
+            row for row in timeline if row["source"] in ("event", "decision") and row["what"] != "run.progressed"
+        ]
+    sections = [
+        Section(
+            [{**row, "on": _on(row)} for row in runs.rows],
+            ["run", "outcome", "placed_ms", "end_ms", "on", "funded_gpu_us", "unfunded_gpu_us", "exit_code"],
+            key="runs", title="runs", headings={"placed_ms": "from", "end_ms": "to", "exit_code": "exit"},
+            empty="it has not run yet; `apportion why` tells the reason",
+            shown=[_run_shown(row) for row in runs.rows],
+        ),
+        Section(timeline, ["time_ms", "seq", "text"], key="history", title="history",
+                headings={"time_ms": "at", "text": "what"}),
+    ]  # fmt: skip
+    return Answer(sections, _job_lines(workload), more={"workload": workload}, as_of=history.as_of)
+
+
+def _job_lines(row: dict[str, Any]) -> list[str]:
+    name = f" ({render.clean(row['name'])})" if row["name"] and row["name"] != row["workload"] else ""
+    ended = f", over since {render.when(row['ended_ms'])}" if row.get("ended_ms") else ""
+    nodes = f" on {row['nodes']} nodes" if row["nodes"] > 1 else ""
+    wish = [f"{row['kind']}, {render.gpus(row['gpus_milli'])}{nodes}"]
+    wish.append(f"protected {render.duration(row['min_runtime_ms'])}" if row["min_runtime_ms"] else "idle GPUs only")
+    if row["expected_runtime_ms"]:
+        wish.append(f"at most {render.duration(row['expected_runtime_ms'])}")
+    if row["priority"]:
+        wish.append(f"priority {row['priority']}")
+    command = row.get("command")
+    if isinstance(command, (list, tuple)) and command:
+        import shlex
+
+        text = render.clean(shlex.join(str(part) for part in command))
+        told = [f"  runs {text[:200]}{'...' if len(text) > 200 else ''}"]
+    else:
+        told = []
+    return [
+        f"{row['workload']}{name}: {row['state']}{ended}",
+        f"  {row['principal']} submitted it {render.when(row['submitted_ms'])} to {row['budget']} in pool {row['pool']}",
+        f"  {', '.join(wish)}",
+        *told,
+    ]
+
+
+def _on(row: dict[str, Any]) -> str:
+    return ", ".join(piece_words(piece) for piece in row.get("pieces") or [])
+
+
+def _run_shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a run as a table shows it: an open one has no end."""
+    is_open = bool(row["is_open"])
+    outcome = "in progress" if is_open else row["outcome"]
+    return {**row, "outcome": outcome, "end_ms": None if is_open else row["end_ms"], "on": _on(row),
+            "exit_code": None if is_open else row["exit_code"]}  # fmt: skip
+
+
+def _told(row: dict[str, Any], workload: str) -> dict[str, Any]:
+    """Return a line of a job's history with its text."""
+    detail = row.get("detail") or {}
+    if row["source"] == "decision":
+        lines = decision_lines("", {**detail, "type": row["what"]})
+        text = " ".join(line.strip().lstrip(": ") for line in lines)
+    elif row["source"] == "event":
+        text = _event_words(row, detail)
+    elif row["source"] == "allocation":
+        amount = f"{render.gpu_hours(row['gpu_us'])} GPU-h"
+        text = f"held {render.gpus(row['gpus_milli'])} on {row['node']}, paid by {row['payer']}: {amount}"
+    else:
+        text = f"ledger: {row['what']} {row['reason']} {render.gpu_hours(row['gpu_us'])} GPU-h"
+    return {**row, "text": text}
+
+
+def _event_words(row: dict[str, Any], detail: dict[str, Any]) -> str:
+    who = f"{row['principal']}: "
+    refused = " (refused)" if row["reason"] == "refused" else ""
+    reason = f": {render.clean(str(detail['reason']))}" if detail.get("reason") else ""
+    kind = row["what"]
+    run = detail.get("run")
+    if kind == "workload.submitted":
+        return f"{who}submitted{refused}"
+    if kind == "workload.cancelled":
+        return f"{who}cancelled it{reason}{refused}"
+    if kind == "workload.reprioritized":
+        return f"{who}set its priority to {detail.get('priority')}{reason}{refused}"
+    if kind == "run.started":
+        return f"{who}run {run} started on {detail.get('node')}, pid {detail.get('pid')}{refused}"
+    if kind == "run.finished":
+        code = detail.get("exit_code", 0)
+        return f"{who}run {run} finished on {detail.get('node')}: {detail.get('outcome')}, exit code {code}{refused}"
+    if kind == "run.checkpointed":
+        return f"{who}run {run} can resume from {render.duration(int(detail.get('progress_ms', 0)))}{refused}"
+    if kind == "run.progressed":
+        return f"{who}run {run} is at {render.duration(int(detail.get('progress_ms', 0)))}{refused}"
+    if kind == "run.lost":
+        return f"{who}run {run} is lost on {detail.get('node')}{refused}"
+    return f"{who}{kind}{refused}"
+
+
+async def logs(
+    place: Place,
+    job: Job,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends")] = False,
+    run: Annotated[
+        int | None, typer.Option("--run", parser=whole(1), metavar="N", help="This run [default: the newest]")
+    ] = None,
+    stream: Annotated[
+        str,
+        typer.Option(
+            "--stream", parser=one_of("stdout", "stderr", "both"), metavar="NAME", help="stdout, stderr or both"
+        ),
+    ] = "both",
+) -> Answer:
+    """Print a job's output: its stdout to stdout, its stderr to stderr."""
+    import asyncio
+    import threading
+
+    from apportion.adapters.agent.logs import read_log
+
+    workload = await _workload_here(place, job)
+    ended = threading.Event()
+    chunks: list[dict[str, Any]] = []
+
+    def copy() -> None:
+        for chunk in read_log(place.home, workload, run, follow, go_on=lambda: not ended.is_set()):
+            if stream not in ("both", chunk.stream):
+                continue
+            if place.as_json:
+                chunks.append(chunk._asdict())
+                continue
+            target = sys.stderr if chunk.stream == "stderr" and stream == "both" else sys.stdout
+            target.write(chunk.text)
+            target.flush()
+
+    try:
+        await asyncio.to_thread(copy)
+    finally:
+        ended.set()  # the thread must not outlive an interrupt
+    return Answer(document={"workload": workload, "chunks": chunks})
+
+
+async def _workload_here(place: Place, job: str) -> str:
+    """Return the workload's id: folders on this machine need nobody's help, a name needs the projection."""
+    from apportion.adapters.agent.logs import runs_of
+
+    if runs_of(place.home, job):
+        return job
+    async with opened(place) as source:
+        return str((await workload_of(source, job))["workload"])

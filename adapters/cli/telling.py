@@ -1,0 +1,116 @@
+"""Decisions in sentences, for ``submit``, ``job`` and everything that shows what the core decided.
+
+Pure functions of a decision as it stands in its batch. Reasons take their words from ``adapters.wording``; here is only
+what a decision says beside its reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apportion.adapters import render
+from apportion.adapters.wording import words_of
+
+REFUSING = ("rejected", "workload.rejected")
+
+
+def refusal_words(decision: dict[str, Any]) -> tuple[str, str]:
+    """Return ``(sentence, action)`` of a refusing decision."""
+    numbers = {name: value for name, value in decision.items() if isinstance(value, (int, str)) and name != "reason"}
+    numbers.update(decision.get("numbers") or {})
+    sentence, action = words_of("refusal", str(decision["reason"]), numbers)
+    if decision.get("field") and decision["field"] not in sentence:
+        sentence += f" (field {render.clean(str(decision['field']))})"
+    return sentence, action
+
+
+def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
+    """Return one decision in sentences; the first names the subject."""
+    kind = decision["type"]
+    if kind == "workload.admitted":
+        nodes = decision["nodes"]
+        shape = render.gpus(decision["milli_per_node"] * nodes) + (f" on {nodes} nodes" if nodes > 1 else "")
+        protected = decision.get("min_runtime_ms", 0)
+        until = f", protected for {render.duration(protected)} once it runs" if protected else ", on idle GPUs only"
+        return [f"{subject}: admitted to {decision['budget']} in pool {decision['pool']}: {shape}{until}"]
+    if kind == "run.placed":
+        pieces = ", ".join(piece_words(piece) for piece in decision["pieces"])
+        why, action = words_of("funding", decision["why"], decision)
+        payer, _action = words_of("payer", decision["payer"])
+        lines = [f"{subject}: placed as run {decision['run']} on {pieces}", f"  {payer}: {why}"]
+        if decision.get("protected_until_ms"):
+            lines.append(f"  not interrupted before {render.when(decision['protected_until_ms'])}")
+        return lines + ([f"  to change that: {action}"] if action and decision["payer"] == "unfunded" else [])
+    if kind == "pending.explained":
+        why, action = words_of("pending", decision["reason"], decision.get("numbers") or {})
+        return [f"{subject}: waits: {why}"] + ([f"  what helps: {action}"] if action else [])
+    if kind == "gpus.reserved":
+        return [f"{subject}: GPUs are held for it on {', '.join(piece_words(piece) for piece in decision['pieces'])}"]
+    if kind == "run.preempted":
+        certificate = decision["certificate"]
+        return [
+            f"{subject}: run {decision['run']} makes room for {certificate['beneficiary']} "
+            f"of {certificate['beneficiary_budget']}; it has until {render.when(decision['grace_until_ms'])}"
+        ]
+    if kind == "run.cancelled":
+        return [
+            f"{subject}: cancelled; run {decision['run']} was sent SIGTERM and has until "
+            f"{render.when(decision['grace_until_ms'])}"
+        ]
+    if kind == "run.closed":
+        return [f"{subject}: {closed_words(decision)}"]
+    if kind == "workload.closed":
+        sentence, _action = words_of("outcome", decision["outcome"], {})
+        return [f"{subject}: over: {sentence} (runs: {decision['runs']})"]
+    if kind == "funding.changed":
+        why, _action = words_of("funding", decision["why"], decision)
+        payer = "its budget pays" if decision["payer"] == "budget" else "unfunded"
+        return [f"{subject}: run {decision['run']} is now {payer}: {why}"]
+    if kind == "node.suspended":
+        why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
+        return [f"node {decision['node']}: suspended: {why}", f"  what helps: {action}"]
+    if kind in REFUSING:
+        what, do = refusal_words(decision)
+        return [f"{subject}: refused: {what}"] + ([f"  what helps: {do}"] if do else [])
+    return [f"{subject}: {kind} {render.cell('', decision)}"]
+
+
+def closed_words(decision: dict[str, Any]) -> str:
+    """Return the final account of a run in one sentence."""
+    ran_ms = decision["end_ms"] - decision["placed_ms"]
+    sentence, _action = words_of("outcome", decision["outcome"], {**decision, "ran_ms": ran_ms})
+    paid = [f"{render.gpu_hours(decision['charged_gpu_us'])} GPU-h charged to {decision['budget']}"]
+    if decision["unfunded_gpu_us"]:
+        paid.append(f"{render.gpu_hours(decision['unfunded_gpu_us'])} GPU-h unfunded")
+    refunded = decision.get("refunded_gpu_us", 0) + decision.get("unfunded_refunded_gpu_us", 0)
+    if refunded:
+        paid.append(f"{render.gpu_hours(refunded)} GPU-h given back")
+    if decision.get("requeued"):
+        paid.append("it is queued again")
+    return f"run {decision['run']} ended: {sentence}; {', '.join(paid)}"
+
+
+def piece_words(piece: Any) -> str:
+    """Return the GPUs of one node: ``node-1 GPUs 0-3,6``, with the part of each where it is not whole."""
+    node, gpus, milli_each = (
+        (piece["node"], piece["gpus"], piece["milli_each"])
+        if isinstance(piece, dict)
+        else (piece[0], piece[1], piece[2])
+    )
+    each = "" if milli_each == 1000 else f" ({render.gpus(milli_each)} of it)"
+    noun = "GPU" if len(gpus) == 1 else "GPUs"
+    return f"{node} {noun} {_spans(list(gpus))}{each}"
+
+
+def _spans(numbers: list[int]) -> str:
+    """Return ``0-3,6`` for 0, 1, 2, 3, 6."""
+    parts: list[str] = []
+    start = previous = None
+    for number in [*sorted(numbers), None]:
+        if previous is not None and number == previous + 1:
+            previous = number
+            continue
+        if start is not None:
+            parts.append(str(start) if start == previous else f"{start}-{previous}")
+        start = previous = number
+    return ",".join(parts)
