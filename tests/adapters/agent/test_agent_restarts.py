@@ -301,7 +301,9 @@ def test_an_agent_killed_at_random_points_runs_each_command_once(in_lab: InLab, 
         agent = await lab.start_agent_process(gpus=12)
         for number in range(12):
             mark = lab.home.root / f"mark-{number}"
-            await lab.submit(f"w{number}", ["sh", "-c", f"echo x >> {mark}; sleep 0.{dice.randrange(9)}; exit {number}"])
+            await lab.submit(
+                f"w{number}", ["sh", "-c", f"echo x >> {mark}; sleep 0.{dice.randrange(9)}; exit {number}"]
+            )
         for number in range(0, 12, 3):
             await lab.decide(*(lab.placed(f"w{one}", one) for one in range(number, number + 3)))
             await asyncio.sleep(dice.uniform(0.0, 0.5))
