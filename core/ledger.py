@@ -46,16 +46,10 @@ def accrue(state: State, now_ms: int) -> None:
 def refresh_lag_rates(state: State) -> None:
     """Set dL/dt of every leaf to (what it would get of the delivered GPUs) - (what it holds)."""
     budget = state.budget
-    delivered = np.zeros(budget.used, dtype=np.int64)
-    demand = budget.column("running_milli") + budget.column("pending_milli")
-    for pool in range(state.pool.used):
-        root = int(state.pool.root[pool])
-        share.water_fill(
-            root, int(budget.running_milli[root]), budget.used, budget.pool, budget.parent, budget.share_ppm, demand, delivered
-        )
-    leaf = budget.column("children") == 0
-    rates = np.where(leaf, delivered - budget.column("running_milli"), 0)
-    budget.lag_milli[: budget.used] = rates
+    share.lag_rates(
+        state.pool.root, state.pool.used, budget.used, budget.pool, budget.parent, budget.share_ppm, budget.children,
+        budget.running_milli, budget.pending_milli, budget.lag_milli,
+    )  # fmt: skip
     state.counters.fair_stale = 0
 
 
@@ -66,8 +60,9 @@ def forgive(state: State) -> None:
     """
     budget = state.budget
     lag = budget.column("lag_us")
-    idle = (budget.column("children") == 0) & (lag > 0)
-    idle &= (budget.column("running_milli") == 0) & (budget.column("pending_milli") == 0)
+    idle = (lag > 0) & (budget.column("running_milli") == 0) & (budget.column("pending_milli") == 0)  # inner rows keep lag 0
+    if not idle.any():
+        return
     for row in np.flatnonzero(idle):
         debtors = [
             int(other) for other in np.flatnonzero((lag < 0) & (budget.column("pool") == budget.pool[row]))
@@ -240,12 +235,12 @@ def check_conservation(state: State) -> None:
     """Stop unless the accounts, and the rates, of every pool add up. Runs after every cycle, in production."""
     pool, budget, seq = state.pool, state.budget, state.counters.seq
     for row in range(pool.used):
-        root = int(pool.root[row])
-        total = int(pool.down_us[row]) + int(pool.idle_us[row]) + int(pool.unfunded_us[row]) + int(budget.charged_us[root])
-        check(int(pool.supply_us[row]) == total, seq, f"pool {pool.keys[row]}: supply {pool.supply_us[row]} != {total}")
-        rate = int(pool.down_milli[row]) + int(pool.idle_milli[row]) + int(pool.unfunded_milli[row])
-        rate += int(budget.funded_milli[root])
-        check(int(pool.supply_milli[row]) == rate, seq, f"pool {pool.keys[row]}: rates {pool.supply_milli[row]} != {rate}")
-        same = int(pool.unfunded_us[row]) == int(budget.unfunded_us[root])
-        check(same, seq, f"pool {pool.keys[row]}: unfunded {pool.unfunded_us[row]} != {budget.unfunded_us[root]} by budget")
+        name, root = pool.keys[row], int(pool.root[row])
+        supply, down, idle, unfunded = pool.supply_us[row], pool.down_us[row], pool.idle_us[row], pool.unfunded_us[row]
+        total = down + idle + unfunded + budget.charged_us[root]
+        check(bool(supply == total), seq, f"pool {name}: supply {supply} != {total}")
+        rate = pool.down_milli[row] + pool.idle_milli[row] + pool.unfunded_milli[row] + budget.funded_milli[root]
+        check(bool(pool.supply_milli[row] == rate), seq, f"pool {name}: rates {pool.supply_milli[row]} != {rate}")
+        by_budget = budget.unfunded_us[root]
+        check(bool(unfunded == by_budget), seq, f"pool {name}: unfunded {unfunded} != {by_budget} by budget")
     check(int(budget.column("lag_us").sum()) == 0, seq, "lags do not sum to zero")

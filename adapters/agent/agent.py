@@ -338,7 +338,8 @@ class Agent:
 
     async def _beat_once(self) -> float:
         reading = self._gpus.read(self._runs.sessions())
-        here = [key for key in self._runs.refs() if not self._runs.over(key) or f"ended {key}" in self._outbox]
+        # Also those whose part here is over: in a gang the run goes on elsewhere, and silence would mean that it is lost.
+        here = [order.key for order in self._follower.orders.live.values() if not order.closed]
         event = NodeHeartbeat(
             node=self._settings.node,
             beat=self._memory.next_beat(),

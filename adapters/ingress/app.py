@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 STATUS_SUBJECT = "ap.status.ingress"
 QUEUE = "ingress"
+REST_QUEUE = "ingress-rest"  # another group: in one group the server would choose between it and the type's own handler
 WORKERS = 16
 ACK_TIMEOUT_S = 5.0
 NOT_STORED = "not_stored"  # the log did not take it; nothing is stored
@@ -75,15 +76,16 @@ class Ingress:
         self._kept: list[Any] = [self._handle(event_type) for event_type in ACCEPTED]  # the broker holds them weakly
         rest = self.broker.subscriber(
             f"{INGRESS_PREFIX}.*.>",
-            QUEUE,
+            REST_QUEUE,
             decoder=_undecoded,
             max_workers=WORKERS,
             no_reply=True,
             include_in_schema=False,
         )
-        self._kept.append(rest(self.unknown))
+        rest(self.unknown)
         status = self.broker.subscriber(STATUS_SUBJECT, QUEUE, decoder=_undecoded, title="status")
-        self._kept.append(status(self.status))
+        status(self.status)
+        self._kept += [rest, status]
         self.app = FastStream(self.broker, logger=None)
 
     def _handle(self, event_type: str) -> Any:
@@ -97,7 +99,8 @@ class Ingress:
         handle.__annotations__ = {"request": Request[event_class], "return": Stored}  # type: ignore[valid-type]  # known at run time only
         subject = f"{INGRESS_PREFIX}.{{principal}}.{event_type}"
         subscriber = self.broker.subscriber(subject, QUEUE, decoder=_checked, max_workers=WORKERS, title=event_type)
-        return subscriber(handle)
+        subscriber(handle)
+        return subscriber
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -183,7 +186,9 @@ class Ingress:
     async def running(self) -> AsyncIterator[Ingress]:
         """Answer requests while the context is open."""
         await self.broker.start()
-        await (await self.broker.connect()).flush()  # now the server knows the subscriptions
+        client = await self.broker.connect()
+        for _ in range(2):  # its ping overtakes commands still in the client's buffer; the second one cannot
+            await client.flush()
         try:
             yield self
         finally:

@@ -78,6 +78,7 @@ class SchedulerService:
         self._decision_tail: Tail[StoredBatch] | None = None
         self._stored: StoredCycles | None = None
         self._committing: asyncio.Task[None] | None = None
+        self._committing_seq = 0  # the tick whose batch is decided and perhaps not yet stored
         self._heard: deque[StoredBatch] = deque()  # batches of the leader not yet compared
         self._recent: deque[StoredBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self._waiting: dict[int, asyncio.Future[StoredBatch]] = {}  # stated ticks, by sequence
@@ -116,13 +117,13 @@ class SchedulerService:
         self._raise_if_ended()
         seq = await publish_tick(self._publisher, self.settings.principal, why, at_ms)
         self._raise_if_ended()
-        if seq > self.core.seq or (seq == self.core.seq and self.core.tick_pending):
-            future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
-            self._waiting[seq] = future
-            return await future
         for batch in self._recent:
             if batch.input_seq == seq:
                 return batch
+        if seq > self.core.seq or (seq == self.core.seq and self.core.tick_pending) or seq == self._committing_seq:
+            future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
+            self._waiting[seq] = future
+            return await future
         raise refused_tick(seq, self.settings.principal)
 
     async def run(self) -> None:
@@ -271,6 +272,7 @@ class SchedulerService:
         await self._settle_commit()
         self._last_tick_seq = seq = self.core.seq
         body = self.core.decide()
+        self._committing_seq = seq
         self._committing = asyncio.get_running_loop().create_task(self._commit(body, seq))
         self._committing.add_done_callback(self._on_committed)
 
@@ -310,7 +312,7 @@ class SchedulerService:
 
     def _refuse_waiting(self) -> None:
         """Tell drivers whose tick was read and refused."""
-        for seq in [seq for seq in self._waiting if seq <= self.core.seq]:
+        for seq in [seq for seq in self._waiting if seq <= self.core.seq and seq != self._committing_seq]:
             future = self._waiting.pop(seq)
             if not future.done():
                 future.set_exception(refused_tick(seq, self.settings.principal))

@@ -78,7 +78,6 @@ def run_checkpointed(state: State, event: RunCheckpointed, principal: str, _seq:
     if event.progress_ms < int(state.workload.progress_ms[workload]):
         return No(Refusal.STALE, "progress_ms", "below the progress already safe", entity=state.run.keys[row])
     _confirm(state, row)
-    ledger.accrue(state, state.counters.time_ms)
     ledger.settle_run(state, row, state.counters.time_ms)
     state.workload.progress_ms[workload] = event.progress_ms
     state.run.checkpoint_ms[row] = state.counters.time_ms

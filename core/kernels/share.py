@@ -113,6 +113,30 @@ def water_fill(
 
 
 @njit(cache=True)
+def lag_rates(
+    roots: I64,
+    pools: int,
+    rows: int,
+    pool: I64,
+    parent: I64,
+    weight: I64,
+    children: I64,
+    running: I64,
+    pending: I64,
+    rates: I64,
+) -> None:
+    """Fill ``rates`` (milli-GPU, rule 1.2): at a leaf its water-fill of the delivered GPUs minus what it holds, else 0."""
+    demand = np.zeros(rows, dtype=np.int64)
+    delivered = np.zeros(rows, dtype=np.int64)
+    for row in range(rows):
+        demand[row] = running[row] + pending[row]
+    for p in range(pools):
+        water_fill(roots[p], running[roots[p]], rows, pool, parent, weight, demand, delivered)
+    for row in range(rows):
+        rates[row] = delivered[row] - running[row] if children[row] == 0 else 0
+
+
+@njit(cache=True)
 def allowances(
     root: int,
     capacity: int,

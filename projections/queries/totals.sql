@@ -5,7 +5,7 @@ select
     (select coalesce(sum(heartbeats), 0)::bigint from fact.cycle where seq <= $seq) as heartbeats,
     (select coalesce(sum(stale_heartbeats), 0)::bigint from fact.cycle where seq <= $seq) as stale_heartbeats,
     (select count(*) from fact.decision where seq <= $seq) as decisions,
-    (select count(*) from fact.workload where admitted_seq <= $seq) as submitted,
+    (select count(*) from fact.workload where greatest(seq, admitted_seq) <= $seq) as submitted,
     (select count(distinct workload) from mart.run_at($seq, $as_of_ms)) as started,
     (select count(*) from fact.workload_end where seq <= $seq) as finished,
     (select count(*) from fact.workload_end where seq <= $seq and outcome = 'succeeded') as succeeded,

@@ -2,7 +2,7 @@
 -- workload varchar
 -- row_limit bigint 10: of what ran instead
 with it as (
-    select * from fact.workload where workload = mart.workload_named($workload, $seq) and admitted_seq <= $seq
+    select * from fact.workload where workload = mart.workload_named($workload, $seq) and greatest(seq, admitted_seq) <= $seq
 ),
 now as (
     select s.* from mart.state_at($seq) as s join it using (workload)

@@ -8,5 +8,5 @@ select w.workload, w.name, w.principal, w.kind, w.pool, w.budget, w.gpus_milli, 
 from fact.workload as w
 left join mart.state_at($seq) as s using (workload)
 left join (select * from fact.workload_end where seq <= $seq) as e using (workload)
-where w.admitted_seq <= $seq and (w.workload = $workload or (w.name = $workload and w.name <> ''))
+where greatest(w.seq, w.admitted_seq) <= $seq and (w.workload = $workload or (w.name = $workload and w.name <> ''))
 order by w.seq desc

@@ -217,23 +217,23 @@ def test_ready_times_are_the_need_th_release(cluster: Cluster, need: int, data: 
 
 
 @quick
-@given(st.lists(st.tuples(milli(), milli(), st.integers(-MAX_POOL_MILLI, MAX_POOL_MILLI)), min_size=1), st.data())
-@example([(MAX_POOL_MILLI, MAX_POOL_MILLI, -MAX_POOL_MILLI)], None)
-def test_accrual_is_rate_times_time_exactly(rates: list[tuple[int, int, int]], data: st.DataObject | None) -> None:
+@given(st.lists(st.tuples(*[milli()] * 3, st.integers(-MAX_POOL_MILLI, MAX_POOL_MILLI)), min_size=1), st.data())
+@example([(MAX_POOL_MILLI, MAX_POOL_MILLI, MAX_POOL_MILLI, -MAX_POOL_MILLI)], None)
+def test_accrual_is_rate_times_time_exactly(rates: list[tuple[int, ...]], data: st.DataObject | None) -> None:
     elapsed_ms = MAX_ELAPSED_MS if data is None else data.draw(st.integers(1, MAX_ELAPSED_MS))
-    rows = len(rates)
-    funded, unfunded, lag = (column([rate[k] for rate in rates]) for k in range(3))
-    totals = [np.full(rows, 5, dtype=np.int64) for _ in range(3)]
+    columns = [column([rate[k] for rate in rates]) for k in range(4)]
+    totals = [np.full(len(rates), 5, dtype=np.int64) for _ in range(7)]
 
-    accrue.accrue_budgets(rows, elapsed_ms, funded, unfunded, lag, *totals)
-    accrue.accrue(totals[0], funded, rows, 0)
+    accrue.accrue_pools(len(rates), elapsed_ms, *columns, *totals[:4])
+    accrue.accrue_budgets(len(rates), elapsed_ms, *columns[:2], columns[3], *totals[4:])
 
-    for k in range(3):
-        assert [int(total) for total in totals[k]] == [5 + rate[k] * elapsed_ms for rate in rates]
+    for total, k in zip(totals, (0, 1, 2, 3, 0, 1, 3), strict=True):
+        assert [int(amount) for amount in total] == [5 + rate[k] * elapsed_ms for rate in rates]
 
 
 def test_the_bounds_keep_every_product_inside_int64() -> None:
-    assert gpu_us(MAX_POOL_MILLI, MAX_ELAPSED_MS) < 2**63
+    years_to_live = 8
+    assert gpu_us(MAX_POOL_MILLI, MAX_ELAPSED_MS) * years_to_live < 2**63, "a full pool's account, step after step"
     assert MAX_POOL_MILLI * PPM * 2 < 2**63, "water-fill and order multiply capacity by weight"
     assert MAX_POOL_MILLI * MAX_POOL_MILLI < 2**63, "the cut of catch-up multiplies two capacities"
 

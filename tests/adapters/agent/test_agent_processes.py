@@ -248,6 +248,29 @@ def test_two_nodes_of_a_gang(in_lab: InLab) -> None:
     in_lab(scenario)
 
 
+def test_a_part_of_a_gang_that_is_done_is_accounted_for_until_the_run_is_closed(in_lab: InLab) -> None:
+    async def scenario(lab: Any) -> None:
+        await lab.start_agent(node="n1")
+        await lab.submit("w", ["true"], nodes=2, gpus_milli=2_000)
+        await lab.decide(lab.placed("w", 0, nodes=("n2", "n1")))
+        await lab.until_report("w", "run.finished")
+
+        async def beats(listed: tuple[str, ...]) -> bool:
+            since = [event.beat for event in await lab.events("node.heartbeat") if event.runs == listed]
+            return len(since) > 4
+
+        await lab.until(lambda: beats(("w#1",)), "heartbeats that still list it")
+        await lab.decide(lab.closed("w", "succeeded"))
+        after = len(await lab.events("node.heartbeat"))
+
+        async def unlisted() -> bool:
+            return any(event.runs == () for event in (await lab.events("node.heartbeat"))[after:])
+
+        await lab.until(unlisted, "a heartbeat without it")
+
+    in_lab(scenario)
+
+
 def test_a_run_for_another_node_is_not_ours(in_lab: InLab) -> None:
     async def scenario(lab: Any) -> None:
         await lab.start_agent()
