@@ -1,4 +1,8 @@
-"""One cycle: the order in which phases decide. Everything else is in the phases."""
+"""One cycle: the order in which phases decide. Everything else is in the phases.
+
+A pure function of the state at a folded tick. The order is part of the logic number: refusals first, then what is late, the
+accounts of what ended, admissions, funding, starts, and last the reasons of what still waits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Enum members as the integers that columns hold: 1 + position in the enum, 0 = none. Enums only ever grow at their end."""
+"""Enum members as the integers that columns hold: 1 + position in the enum, 0 = none.
+
+So enums whose members are stored (outcome, pending reason) only ever grow at their end, or the snapshot schema is raised.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who holds which GPU: questions about the allocation table, answered in a fixed order."""
+"""Who holds which GPU: questions about the allocation table, answered in a fixed order.
+
+Pure functions of the state, used by fold and policy alike; they never change it.
+"""
 
 from __future__ import annotations
 
