@@ -73,6 +73,8 @@ class BulkParser(Parser):
             first = data[position]
             if first in _MESSAGE:
                 words = data[position:line_end].split()
+                if words[0] != (b"HMSG" if first == _H else b"MSG") or not 4 <= len(words) <= 6:
+                    raise ProtocolError(f"nats: unknown protocol {data[position : position + 64]!r}")
                 if scanners and (scanner := scanners.get(words[2])) is not None:
                     try:
                         after = scanner(data, position)
@@ -84,13 +86,13 @@ class BulkParser(Parser):
                         position = after
                         continue
                 body = line_end + 2
-                after = body + int(words[-1])
+                after = body + _size(words[-1])
                 if after + 2 > end:
                     needed = after + 2 - position
                     break
                 header = b""
                 if first == _H:
-                    start, body = body, body + int(words[-2])
+                    start, body = body, body + _size(words[-2])
                     header = data[start:body]
                     reply = words[3] if len(words) == 6 else b""
                 else:
@@ -128,6 +130,12 @@ class BulkParser(Parser):
             await self.nc._process_err((word[1] if len(word) > 1 else b"").decode(errors="replace").lower())
         elif name != b"+OK":
             raise ProtocolError(f"nats: unknown protocol {line[:64]!r}")
+
+
+def _size(word: bytes) -> int:
+    if not word.isdigit():
+        raise ProtocolError(f"nats: {word[:32]!r} is no size")
+    return int(word)
 
 
 class Tap:

@@ -56,11 +56,9 @@ def test_numbers_take_the_unit_of_their_name() -> None:
 
 
 def test_actions_name_verbs_that_exist() -> None:
-    from typer.main import get_command
+    from apportion.adapters.cli.main import command
 
-    from apportion.adapters.cli.main import app
-
-    known = set(get_command(app).commands)  # type: ignore[attr-defined]  # a group
+    known = set(command().commands)  # type: ignore[attr-defined]  # a group
     named = {
         found
         for table in wording.WORDS.values()

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 InLab = Callable[[Callable[[Any], Any]], None]
 IGNORE_TERM = (
     "import signal,sys,time;signal.signal(signal.SIGTERM,signal.SIG_IGN);print('on',flush=True);time.sleep(60)"
@@ -40,46 +38,44 @@ def test_a_command_runs_with_its_gpus_and_its_exit_code_is_reported(in_lab: InLa
     in_lab(scenario)
 
 
-@pytest.mark.parametrize(
-    ("script", "outcome", "code"),
-    [
-        ("pass", "succeeded", 0),
-        ("raise SystemExit(3)", "failed", 3),
-        ("import os; os.kill(os.getpid(), 9)", "failed", -signal.SIGKILL),
-        ("import os; os.kill(os.getpid(), 11)", "failed", -signal.SIGSEGV),
-    ],
-)
-def test_ends_that_nobody_ordered(in_lab: InLab, script: str, outcome: str, code: int) -> None:
+def test_ends_that_nobody_ordered(in_lab: InLab) -> None:
+    ends = {
+        "good": ("pass", "succeeded", 0),
+        "bad": ("raise SystemExit(3)", "failed", 3),
+        "killed": ("import os; os.kill(os.getpid(), 9)", "failed", -signal.SIGKILL),
+        "crashed": ("import os; os.kill(os.getpid(), 11)", "failed", -signal.SIGSEGV),
+    }
+
     async def scenario(lab: Any) -> None:
         await lab.start_agent()
-        await lab.submit("w", [sys.executable, "-c", script])
-        await lab.decide(lab.placed("w", 0))
-        end = await lab.until_report("w", "run.finished")
-        assert (end.outcome, end.exit_code) == (outcome, code)
+        for name, (script, _outcome, _code) in ends.items():
+            await lab.submit(name, [sys.executable, "-c", script])
+        await lab.decide(*(lab.placed(name, gpu) for gpu, name in enumerate(ends)))
+        for name, (_script, outcome, code) in ends.items():
+            end = await lab.until_report(name, "run.finished")
+            assert (end.outcome, end.exit_code) == (outcome, code), name
 
     in_lab(scenario)
 
 
-@pytest.mark.parametrize(
-    ("command", "cwd", "says"),
-    [
-        ([], "", "no command"),
-        (["no-such-program-here"], "", "No such file or directory"),
-        ([sys.executable], "/no/such/dir", "'/no/such/dir' does not exist"),
-        (["/"], "", "Permission denied"),
-    ],
-)
-def test_what_cannot_be_started_is_refused_with_the_reason(
-    in_lab: InLab, command: list[str], cwd: str, says: str
-) -> None:
+def test_what_cannot_be_started_is_refused_with_the_reason(in_lab: InLab) -> None:
+    wishes: dict[str, tuple[list[str], str, str]] = {
+        "empty": ([], "", "no command"),
+        "unknown": (["no-such-program-here"], "", "No such file or directory"),
+        "nowhere": ([sys.executable], "/no/such/dir", "'/no/such/dir' does not exist"),
+        "folder": (["/"], "", "Permission denied"),
+    }
+
     async def scenario(lab: Any) -> None:
         await lab.start_agent()
-        await lab.submit("w", command, cwd=cwd)
-        await lab.decide(lab.placed("w", 0))
-        end = await lab.until_report("w", "run.finished")
-        assert end.outcome == "refused"
-        assert says in end.detail
-        assert await lab.reports("w") == ["run.finished"]
+        for name, (command, cwd, _says) in wishes.items():
+            await lab.submit(name, command, cwd=cwd)
+        await lab.decide(*(lab.placed(name, gpu) for gpu, name in enumerate(wishes)))
+        for name, (_command, _cwd, says) in wishes.items():
+            end = await lab.until_report(name, "run.finished")
+            assert end.outcome == "refused"
+            assert says in end.detail
+            assert await lab.reports(name) == ["run.finished"]
 
     in_lab(scenario)
 

@@ -294,7 +294,7 @@ def test_leaving_stops_runs_within_their_grace_and_tells(in_lab: InLab, grace_ms
     in_lab(scenario)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 def test_an_agent_killed_at_random_points_runs_each_command_once(in_lab: InLab, seed: int) -> None:
     async def scenario(lab: Any) -> None:
         dice = random.Random(seed)
