@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apportion.adapters.agent import nvml
-from apportion.adapters.agent.naming import principal_token
+from apportion.adapters.agent.naming import node_name, principal_token
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer, ServerError
 from apportion.adapters.home import DEFAULT_DIR, Home
@@ -33,6 +33,7 @@ from apportion.core.errors import ApportionError
 SIMULATED_GPUS = 8
 STOP_RUNS_PATIENCE_S = 3_700.0  # the longest grace is an hour
 SERVER_RETRY_S = 1.0
+STILL_WAITING_S = 10.0
 Tell = Callable[[str], None]
 
 
@@ -110,10 +111,12 @@ class Tree:
         user, user_note = user_principal()
         host, host_note = host_node()
         self._operator = options.operator or user
-        self._node = options.node or host
-        for note in (user_note * (not options.operator), host_note * (not options.node)):
+        self._node = node_name(options.node) if options.node else host
+        if options.node not in ("", self._node):
+            host_note = f"node {options.node!r} is named {self._node!r}: a node's name has no other characters"
+        for note in (user_note * (not options.operator), host_note * (options.node != self._node)):
             if note:
-                tell(f"note         {note}")
+                tell(f"{'note':<12} {note}")
         self.children: list[Child] = []
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -169,7 +172,11 @@ class Tree:
     async def _announce(self) -> None:
         """Say when everything is ready, and what to do next."""
         for child in self.children:
-            await child.ready.wait()
+            while not child.ready.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(child.ready.wait(), STILL_WAITING_S)
+                if not child.ready.is_set():
+                    self._tell(f"{child.name:<12} not ready yet, still waiting (log: {child.log_path})")
         here = shlex.quote(str(self._home.root))
         shown = "" if self._home.root == Home.of(DEFAULT_DIR).root else f" --dir {here}"
         count = f"{self._options.gpus} simulated" if self._options.gpus is not None else "its own"
