@@ -20,7 +20,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -195,10 +195,18 @@ class Ingress:
             await self.broker.stop()
 
 
-async def serve(url: str, stop: asyncio.Event, *, inbox_prefix: str = "_INBOX") -> None:
-    """Answer requests at ``url`` until ``stop`` is set. Connects for good: a lost server is waited for."""
+async def serve(
+    url: str, stop: asyncio.Event, *, inbox_prefix: str = "_INBOX", ready: Callable[[str], None] | None = None
+) -> None:
+    """Answer requests at ``url`` until ``stop`` is set. Connects for good: a lost server is waited for.
+
+    ``ready`` is told one line when requests are answered.
+    """
     async with Ingress(url, inbox_prefix=inbox_prefix).running():
-        logger.info("ingress answers on %s.<principal>.<type> and %s", INGRESS_PREFIX, STATUS_SUBJECT)
+        told = f"answers requests on {INGRESS_PREFIX}.<principal>.<type> and {STATUS_SUBJECT}"
+        logger.info("ingress %s", told)
+        if ready is not None:
+            ready(told)
         await stop.wait()
 
 
