@@ -84,11 +84,12 @@ class NatsDecisionLog:
         if self._tail is None or self._position != after_seq:
             await self.close()
             self._tail = self.tail(after_seq)
-            self._position = after_seq
+        self._position = -1  # until all is well: a call that fails or is cancelled has moved the tail
         batches: list[StoredBatch] = []
-        while len(batches) < limit and self._position < self._known_last:
+        while len(batches) < limit and after_seq < self._known_last:
             batches += await self._tail.take(limit - len(batches))
-            self._position = batches[-1].seq if batches else self._position
+            after_seq = batches[-1].seq if batches else after_seq
+        self._position = after_seq
         return batches
 
     def tail(self, after_seq: int) -> StreamTail[StoredBatch]:

@@ -51,7 +51,7 @@ class NatsEventLog:
         if self._tail is None or self._position != after_seq:
             await self.close()
             self._tail = self.tail(after_seq, compiled=self._known_last - after_seq >= SCAN_FROM)
-            self._position = after_seq
+        self._position = -1  # until all is well: a call that fails or is cancelled has moved the tail
         wanted = min(limit, self._known_last - after_seq)
         records: list[Record] = []
         while len(records) < wanted:

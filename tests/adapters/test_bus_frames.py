@@ -128,7 +128,7 @@ def test_garbage_is_a_protocol_error(run_async: Any, line: bytes) -> None:
 
     async def scenario() -> None:
         with pytest.raises(ProtocolError):
-            await frames.BulkParser(Ear()).parse(line + b"\r\n")
+            await frames.BulkParser(Ear()).parse(line + b"\r\nhello\r\n")
 
     run_async(scenario())
 
