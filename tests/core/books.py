@@ -1,0 +1,298 @@
+"""Independent books: GPU time and lags integrated from who holds what, and what each decision must respect.
+
+``Books`` watches a story. Between two records it adds (rate seen after the last record) x (time passed), with rates counted
+from runs and GPUs one by one; at each cycle it goes through the decisions in order with its own idea of who runs, who pays
+and who is protected. Nothing is taken from the core's accounts; they are what is being checked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.core.invariants import in_progress, offered, path_of, used_by_gpu
+from tests.core.oracles import water_fill
+from tests.strategies import Trees
+
+from apportion.core.decisions import (
+    AnyDecision,
+    CycleBatch,
+    FundingChanged,
+    GpusReserved,
+    RunCancelled,
+    RunClosed,
+    RunPlaced,
+    RunPreempted,
+    WorkloadAdmitted,
+    WorkloadClosed,
+)
+from apportion.core.engine import Core
+from apportion.core.envelope import Record
+from apportion.core.state import schema
+from apportion.core.state.state import State
+
+
+@dataclass
+class Live:
+    """A run in progress as the decisions tell it."""
+
+    leaf: tuple[str, str]  # pool, path
+    milli: int
+    payer: str
+    protected_until_ms: int
+    idle_cycles: bool
+    stopping: bool = False
+
+
+class Books:
+    """Watcher of a story; raises ``AssertionError`` at the record where something stops holding."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+        self.rates: Counter[tuple[str, int]] = Counter()  # (account, pool row or budget row)
+        self.totals: Counter[tuple[str, int]] = Counter()
+        self.lag: Counter[int] = Counter()
+        self.lag_rates: dict[int, int] = {}
+        self.closed: Counter[tuple[str, str, str]] = Counter()  # (account, pool, path): time of closed runs, after refunds
+        self.live: dict[str, Live] = {}
+        self.admitted: dict[str, WorkloadAdmitted] = {}
+        self.held: dict[str, int] = {}
+        self.promised: dict[str, str] = {}  # beneficiary -> its state as told
+        self.preemptions = 0
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
+        """Integrate up to the record, take its cycle in, compare, and note the rates from here on."""
+        state = core.state
+        elapsed_ms = core.time_ms - self.time_ms
+        assert elapsed_ms >= 0, "time never runs backwards"
+        for key, rate in self.rates.items():
+            self.totals[key] += rate * elapsed_ms
+        for leaf, rate in self.lag_rates.items():
+            self.lag[leaf] += rate * elapsed_ms
+        self.time_ms = core.time_ms
+        self._inherit_lag(state)
+        if batch is not None:
+            self._forgive(state)
+            for decision in batch.decisions:
+                self._take(state, decision, batch)
+            self._check_promises(state)
+        self.rates = rates_of(state)
+        self.lag_rates = lag_rates_of(state)
+        self._compare(state)
+
+    def _inherit_lag(self, state: State) -> None:
+        """A line that got its first child hands its lag down."""
+        for line in [line for line, lag in self.lag.items() if lag]:
+            below = [other for other in range(state.budget.used) if int(state.budget.parent[other]) == line]
+            if below:
+                self.lag[below[0]] += self.lag.pop(line)
+
+    def _forgive(self, state: State) -> None:
+        """What is owed to a leaf without demand pays the debts of others, pro rata, to the last unit.
+
+        The demand is that of the instant before the cycle's decisions, as it was noted after the record before the tick.
+        """
+        for leaf in sorted(self.lag):
+            pool = int(state.budget.pool[leaf])
+            if self.lag[leaf] <= 0 or self.totals_demand.get(leaf, 0):
+                continue
+            debtors = [
+                other for other in sorted(self.lag) if self.lag[other] < 0 and int(state.budget.pool[other]) == pool
+            ]
+            debts = [-self.lag[other] for other in debtors]
+            amount = min(self.lag[leaf], sum(debts))
+            if not amount:
+                continue
+            parts = [amount * debt // sum(debts) for debt in debts]
+            remainders = sorted(range(len(debts)), key=lambda k: (-(amount * debts[k] % sum(debts)), k))
+            for k in remainders[: amount - sum(parts)]:
+                parts[k] += 1
+            self.lag[leaf] -= amount
+            for other, part in zip(debtors, parts, strict=True):
+                self.lag[other] += part
+
+    totals_demand: dict[int, int]
+
+    # -- decisions -----------------------------------------------------------------------------------------------------
+
+    def running(self, leaf: tuple[str, str]) -> int:
+        """Return what a budget runs or has been promised, without idle-cycle work and runs that were told to go."""
+        milli = sum(
+            run.milli for run in self.live.values() if run.leaf == leaf and not run.idle_cycles and not run.stopping
+        )
+        return milli + sum(
+            self.held[name] for name in self.held if (self.admitted[name].pool, self.admitted[name].budget) == leaf
+        )
+
+    def _take(self, state: State, decision: AnyDecision, batch: CycleBatch) -> None:
+        if isinstance(decision, WorkloadAdmitted):
+            self.admitted[decision.workload] = decision
+        elif isinstance(decision, RunPlaced):
+            self._placed(decision)
+        elif isinstance(decision, RunPreempted):
+            self._preempted(decision, batch)
+        elif isinstance(decision, RunCancelled):
+            self.live[f"{decision.workload}#{decision.run}"].stopping = True
+        elif isinstance(decision, GpusReserved):
+            self.held.pop(decision.workload, None)
+            self.promised[decision.workload] = "held" if decision.pieces else "withdrawn"
+            if decision.pieces:
+                self.held[decision.workload] = sum(len(piece.gpus) * piece.milli_each for piece in decision.pieces)
+        elif isinstance(decision, FundingChanged):
+            self.live[f"{decision.workload}#{decision.run}"].payer = decision.payer
+        elif isinstance(decision, RunClosed):
+            self._closed(state, decision)
+        elif isinstance(decision, WorkloadClosed):
+            self.admitted.pop(decision.workload, None)
+            self.held.pop(decision.workload, None)
+            if decision.workload in self.promised:
+                self.promised[decision.workload] = "withdrawn"
+
+    def _placed(self, placed: RunPlaced) -> None:
+        asked = self.admitted[placed.workload]
+        self.held.pop(placed.workload, None)
+        if placed.workload in self.promised:
+            self.promised[placed.workload] = "placed"
+        leaf = (placed.pool, placed.budget)
+        if placed.payer == "budget" and not placed.beneficiary:
+            fits = 2 * self.running(leaf) + placed.gpus_milli <= 2 * placed.allowance_milli
+            assert fits, f"funded without an allowance: {placed}"
+        self.live[f"{placed.workload}#{placed.run}"] = Live(
+            leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0
+        )
+
+    def _preempted(self, preempted: RunPreempted, batch: CycleBatch) -> None:
+        self.preemptions += 1
+        name, proof = f"{preempted.workload}#{preempted.run}", preempted.certificate
+        victim = self.live[name]
+        assert victim.payer == "unfunded", f"{name} is funded and preempted"
+        assert batch.time_ms >= victim.protected_until_ms, f"{name} is protected and preempted"
+        assert not victim.stopping, f"{name} is preempted twice"
+        assert proof.beneficiary in self.admitted, f"{name} makes room for nobody"
+        if not victim.idle_cycles:
+            before, allowance = self.running(victim.leaf), proof.victim_allowance_milli
+            assert before == proof.victim_running_milli, f"{name}: its budget runs {before}: {proof}"
+            after = before - victim.milli
+            assert (allowance - after) ** 2 < (allowance - before) ** 2, f"{name}: the sum of (f - r)^2 does not fall: {proof}"
+        taker = next(iter(a for a in self.admitted.values() if a.workload == proof.beneficiary))
+        assert 2 * self.running((taker.pool, taker.budget)) + proof.beneficiary_gpus_milli <= 2 * proof.beneficiary_allowance_milli
+        victim.stopping = True
+        self.promised[proof.beneficiary] = "asked"
+
+    def _closed(self, state: State, closed: RunClosed) -> None:
+        del self.live[f"{closed.workload}#{closed.run}"]
+        back, back_free = closed.refunded_gpu_us, closed.unfunded_refunded_gpu_us
+        assert 0 <= back <= closed.charged_gpu_us
+        assert 0 <= back_free <= closed.unfunded_gpu_us
+        total = closed.charged_gpu_us + closed.unfunded_gpu_us
+        assert total == closed.gpus_milli * (closed.end_ms - closed.placed_ms), f"time from placement to release: {closed}"
+        self.closed["charged_us", closed.pool, closed.budget] += closed.charged_gpu_us - back
+        self.closed["unfunded_us", closed.pool, closed.budget] += closed.unfunded_gpu_us - back_free
+        pool = state.pool.row_of[closed.pool]
+        self.totals["down", pool] += back + back_free
+        self.totals["unfunded", pool] -= back_free
+        for line in path_of(state, state.budget.row_of[f"{closed.pool}:{closed.budget}"]):
+            self.totals["charged_us", line] -= back
+            self.totals["unfunded_us", line] -= back_free
+
+    def _check_promises(self, state: State) -> None:
+        """A plan's beneficiary has its GPUs held, or has started, or was withdrawn: nobody dies for nothing."""
+        for name, told in list(self.promised.items()):
+            assert told != "asked", f"{name} took GPUs by preemption and nothing is held for it"
+            if told == "held":
+                row = state.workload.row_of[name]
+                assert int(state.workload.state[row]) == schema.HELD
+            else:
+                del self.promised[name]
+
+    # -- comparison ----------------------------------------------------------------------------------------------------
+
+    def _compare(self, state: State) -> None:
+        ahead_ms = state.counters.time_ms - state.counters.accrued_ms
+        for pool in range(state.pool.used):
+            told = {
+                name: int(getattr(state.pool, f"{name}_us")[pool]) + ahead_ms * int(getattr(state.pool, f"{name}_milli")[pool])
+                for name in ("supply", "down", "idle", "unfunded")
+            }
+            mine = {name: self.totals[name, pool] for name in told}
+            assert told == mine, f"accounts of pool {state.pool.keys[pool]}: {told}, integrated {mine}"
+            root = int(state.pool.root[pool])
+            funded = self.totals["charged_us", root]
+            assert mine["supply"] == mine["down"] + mine["idle"] + mine["unfunded"] + funded
+        for line in range(state.budget.used):
+            for name, rate in (("charged_us", "funded_milli"), ("unfunded_us", "unfunded_milli")):
+                total = int(getattr(state.budget, name)[line]) + ahead_ms * int(getattr(state.budget, rate)[line])
+                own = self.totals[name, line]
+                assert total == own, f"{name} of {state.budget.keys[line]}: {total}, integrated {own}"
+        self._compare_runs(state, ahead_ms)
+        if not state.counters.fair_stale or not ahead_ms:
+            for line in range(state.budget.used):
+                lag = int(state.budget.lag_us[line]) + ahead_ms * int(state.budget.lag_milli[line])
+                assert lag == self.lag[line], f"lag of {state.budget.keys[line]}: {lag}, integrated {self.lag[line]}"
+        self.totals_demand = {
+            line: int(state.budget.running_milli[line]) + int(state.budget.pending_milli[line])
+            for line in range(state.budget.used)
+        }
+
+    def _compare_runs(self, state: State, ahead_ms: int) -> None:
+        """The accounts of budgets are the sums of the accounts of runs: closed ones, ended ones, and those in progress."""
+        sums = Counter({key: value for key, value in self.closed.items() if value})
+        now_ms = state.counters.time_ms
+        for run in state.run.live_rows():
+            pool, path = state.pool.keys[int(state.run.pool[run])], state.budget_path(int(state.run.budget[run]))
+            amounts = {"charged_us": int(state.run.charged_us[run]), "unfunded_us": int(state.run.unfunded_us[run])}
+            if int(state.run.state[run]) != schema.ENDED:
+                payer = "charged_us" if int(state.run.payer[run]) == schema.PAYER_BUDGET else "unfunded_us"
+                amounts[payer] += int(state.run.gpus_milli[run]) * (now_ms - int(state.run.payer_since_ms[run]))
+            for name, amount in amounts.items():
+                sums[name, pool, path] += amount
+        for line in range(state.budget.used):
+            if state.budget.children[line]:
+                continue
+            key = (state.pool.keys[int(state.budget.pool[line])], state.budget_path(line))
+            for name in ("charged_us", "unfunded_us"):
+                own = self.totals[name, line]
+                assert sums[name, *key] == own, f"{name} of {key}: runs sum to {sums[name, *key]}, the budget has {own}"
+
+
+def rates_of(state: State) -> Counter[tuple[str, int]]:
+    """Return per account what it grows by in a millisecond, counted from GPUs and runs."""
+    rates: Counter[tuple[str, int]] = Counter()
+    used = used_by_gpu(state)
+    for gpu, pool in offered(state).items():
+        rates["supply", pool] += 1_000
+        rates["down" if state.gpu.out[gpu] else "idle", pool] += 1_000 - used[gpu]
+    for run in in_progress(state):
+        milli = int(state.run.gpus_milli[run])
+        funded = int(state.run.payer[run]) == schema.PAYER_BUDGET
+        if not funded:
+            rates["unfunded", int(state.run.pool[run])] += milli
+        for line in path_of(state, int(state.run.budget[run])):
+            rates["charged_us" if funded else "unfunded_us", line] += milli
+    return rates
+
+
+def lag_rates_of(state: State) -> dict[int, int]:
+    """Return per leaf what it would get of the delivered GPUs, less what it holds."""
+    budget, rows = state.budget, range(state.budget.used)
+    tree = Trees(
+        [int(budget.pool[row]) for row in rows], [int(budget.parent[row]) for row in rows],
+        [int(budget.share_ppm[row]) for row in rows], [int(root) for root in state.pool.column("root")],
+    )  # fmt: skip
+    running: Counter[int] = Counter()
+    demand: Counter[int] = Counter()
+    for run in in_progress(state):
+        if not state.run.idle_cycles[run]:
+            running[int(state.run.budget[run])] += int(state.run.gpus_milli[run])
+            demand[int(state.run.budget[run])] += int(state.run.gpus_milli[run])
+    for row in state.workload.live_rows():
+        if int(state.workload.state[row]) in (schema.PENDING, schema.HELD) and state.workload.min_runtime_ms[row]:
+            demand[int(state.workload.budget[row])] += int(state.workload.gpus_milli[row])
+    rates: dict[int, int] = {}
+    for pool, root in enumerate(tree.root):
+        leaves = tree.leaves(pool)
+        delivered = water_fill(tree, root, sum(running[leaf] for leaf in leaves), [demand[row] for row in rows])
+        rates |= {leaf: delivered[leaf] - running[leaf] for leaf in leaves}
+    return rates

@@ -1,0 +1,177 @@
+"""What must hold of a state after every record, recomputed from rows: who holds which GPU, who waits, who runs.
+
+Running totals of the core (rates, demand, counts, the queue, free lists) are compared with a recount; nothing is taken from a
+total that the core keeps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.core.oracles import queue_order
+
+from apportion.core import ledger
+from apportion.core.policy.funding import capacity_milli, shares_of
+from apportion.core.state import schema
+from apportion.core.state.state import State
+
+
+def path_of(state: State, line: int) -> list[int]:
+    """Return a budget line and those above it."""
+    rows = []
+    while line >= 0:
+        rows.append(line)
+        line = int(state.budget.parent[line])
+    return rows
+
+
+def offered(state: State) -> dict[int, int]:
+    """Return the GPU rows in supply and the pool each belongs to."""
+    node = state.node
+    return {
+        gpu: int(node.pool[row])
+        for row in range(node.used)
+        for gpu in range(int(node.first_gpu[row]), int(node.first_gpu[row] + node.gpus[row]))
+    }
+
+
+def used_by_gpu(state: State) -> Counter[int]:
+    """Return milli per GPU row, counted from the runs' own lists."""
+    used: Counter[int] = Counter()
+    for run in state.run.live_rows():
+        alloc = int(state.run.first_alloc[run])
+        while alloc >= 0:
+            assert int(state.alloc.run[alloc]) == run
+            used[int(state.alloc.gpu[alloc])] += int(state.alloc.milli[alloc])
+            alloc = int(state.alloc.next[alloc])
+    return used
+
+
+def in_progress(state: State) -> list[int]:
+    """Return the rows of runs that hold their GPUs."""
+    return [row for row in state.run.live_rows() if int(state.run.state[row]) != schema.ENDED]
+
+
+def check_state(state: State) -> None:
+    """Recount everything."""
+    ledger.check_conservation(state)
+    check_gpus(state)
+    check_runs(state)
+    check_budgets(state)
+    check_queue(state)
+    check_shares(state)
+
+
+def check_gpus(state: State) -> None:
+    """Per GPU at most 1,000 milli, per node busy + free = total, per pool the four rates; holds belong to somebody waiting."""
+    used, supply = used_by_gpu(state), offered(state)
+    rates: Counter[tuple[str, int]] = Counter()
+    for gpu in range(state.gpu.used):
+        assert int(state.gpu.used_milli[gpu]) == used[gpu], f"GPU row {gpu}: total and runs differ"
+        assert 0 <= used[gpu] <= 1_000
+        if gpu in supply:
+            rates["supply", supply[gpu]] += 1_000
+            rates["down" if state.gpu.out[gpu] else "idle", supply[gpu]] += 1_000 - used[gpu]
+        else:
+            assert used[gpu] == 0, f"GPU row {gpu} is used and not in supply"
+            assert state.gpu.out[gpu], f"GPU row {gpu} is not in supply and could be placed on"
+    for run in in_progress(state):
+        if int(state.run.payer[run]) == schema.PAYER_UNFUNDED:
+            rates["unfunded", int(state.run.pool[run])] += int(state.run.gpus_milli[run])
+    for pool in range(state.pool.used):
+        for name in ("supply", "down", "idle", "unfunded"):
+            told = int(getattr(state.pool, f"{name}_milli")[pool])
+            assert told == rates[name, pool], f"{name} rate of pool {state.pool.keys[pool]}: {told}, recount {rates[name, pool]}"
+    for node in range(state.node.used):
+        first, size = int(state.node.first_gpu[node]), int(state.node.gpus[node])
+        out = bool(state.node.cordoned[node] or state.node.suspended[node])
+        for gpu in range(first, first + size):
+            assert int(state.gpu.node[gpu]) == node
+            assert bool(state.gpu.out[gpu]) == (out or bool(state.gpu.broken[gpu]))
+    for gpu in range(state.gpu.used):
+        if holder := int(state.gpu.held_by[gpu]):
+            waits = int(state.workload.state[holder - 1]) == schema.HELD
+            assert waits, f"GPU row {gpu} is held for somebody who does not wait for it"
+
+
+def check_runs(state: State) -> None:
+    """Runs, their workloads and their allocations fit together."""
+    run, workload = state.run, state.workload
+    allocs = 0
+    for row in run.live_rows():
+        owner = int(run.workload[row])
+        assert int(workload.state[owner]) == schema.RUNNING
+        assert int(workload.run[owner]) == row
+        assert run.keys[row] == f"{workload.keys[owner]}#{int(run.run_no[row])}"
+        held, gpus, alloc = 0, list[int](), int(run.first_alloc[row])
+        while alloc >= 0:
+            held += int(state.alloc.milli[alloc])
+            gpus.append(int(state.alloc.gpu[alloc]))
+            alloc = int(state.alloc.next[alloc])
+        allocs += len(gpus)
+        assert len(set(gpus)) == len(gpus)
+        ended = int(run.state[row]) == schema.ENDED
+        assert held == (0 if ended else int(run.gpus_milli[row])), f"{run.keys[row]}: all of its GPUs or none"
+        assert not (int(run.payer[row]) == schema.PAYER_BUDGET and run.idle_cycles[row]), "idle cycles are never funded"
+        assert min(int(run.charged_us[row]), int(run.unfunded_us[row])) >= 0
+        assert int(run.placed_ms[row]) <= int(run.payer_since_ms[row]) <= state.counters.time_ms
+    assert allocs == len(state.alloc)
+    for row in workload.live_rows():
+        running = int(workload.state[row]) == schema.RUNNING
+        assert running == (int(workload.run[row]) >= 0)
+    assert len(set(workload.row_of) & set(state.closed.row_of)) == 0
+
+
+def check_budgets(state: State) -> None:
+    """Rates, demand and counts of each line are those of the runs and workloads on it and below it."""
+    budget = state.budget
+    count: Counter[tuple[str, int]] = Counter()
+    for run in in_progress(state):
+        funded = int(state.run.payer[run]) == schema.PAYER_BUDGET
+        for line in path_of(state, int(state.run.budget[run])):
+            count["funded_milli" if funded else "unfunded_milli", line] += int(state.run.gpus_milli[run])
+            if not state.run.idle_cycles[run]:
+                count["running_milli", line] += int(state.run.gpus_milli[run])
+    for row in state.workload.live_rows():
+        line = int(state.workload.budget[row])
+        count["workloads", line] += 1
+        if int(state.workload.state[row]) in (schema.PENDING, schema.HELD) and state.workload.min_runtime_ms[row]:
+            for above in path_of(state, line):
+                count["pending_milli", above] += int(state.workload.gpus_milli[row])
+    for line in range(budget.used):
+        count["children", line] = sum(1 for other in range(budget.used) if int(budget.parent[other]) == line)
+        for name in ("funded_milli", "unfunded_milli", "running_milli", "pending_milli", "workloads", "children"):
+            told = int(getattr(budget, name)[line])
+            assert told == count[name, line], f"{name} of {budget.keys[line]}: {told}, recount {count[name, line]}"
+        if count["children", line]:
+            assert count["workloads", line] == 0, "workloads charge leaves only"
+            assert int(budget.lag_us[line]) == 0, "lag is kept at leaves"
+        assert int(budget.charged_us[line]) >= 0
+        assert int(budget.unfunded_us[line]) >= 0
+    for pool in range(state.pool.used):
+        lags = [int(budget.lag_us[line]) for line in range(budget.used) if int(budget.pool[line]) == pool]
+        assert sum(lags) == 0, f"lags of pool {state.pool.keys[pool]} sum to {sum(lags)}"
+
+
+def check_queue(state: State) -> None:
+    """The incremental queue is the one that sorting gives."""
+    table = state.workload
+    waiting = [row for row in table.live_rows() if int(table.state[row]) in (schema.PENDING, schema.HELD)]
+    expected = queue_order(waiting, table.budget.tolist(), table.priority.tolist(), table.event_seq.tolist())
+    assert state.queue[: state.queued].tolist() == expected
+
+
+def check_shares(state: State) -> None:
+    """Allowances never exceed what is in service; entitlements never exceed demand."""
+    shares = shares_of(state)
+    for pool in range(state.pool.used):
+        leaves = [
+            line for line in range(state.budget.used)
+            if int(state.budget.pool[line]) == pool and not state.budget.children[line]
+        ]  # fmt: skip
+        allowed = sum(int(shares.allowance[leaf]) for leaf in leaves)
+        assert allowed <= capacity_milli(state, pool), f"allowances of pool {state.pool.keys[pool]} sum to {allowed}"
+        for leaf in leaves:
+            demand = int(state.budget.running_milli[leaf]) + int(state.budget.pending_milli[leaf])
+            assert 0 <= int(shares.entitled[leaf]) <= demand
+            assert 0 <= int(shares.allowance[leaf]) <= demand
