@@ -152,17 +152,21 @@ class Capacity:
         self.policies.rows.append((at.seq, at.time_ms, pool, *self.policy[pool].values(), at.principal, reason))
 
     def node_joined(self, at: Said, event: events.NodeJoined) -> None:
-        """A node is in supply; joining again with the same size and pool is a sign of life only."""
+        """A node is in supply; joining again with the same size and pool is a sign of life, perhaps of another agent."""
         node = self.nodes.get(event.node)
         if node is None:
             node = self.nodes[event.node] = Node(len(self.nodes) + 1, event.node)
-        elif node.gpus == event.gpus and node.pool == event.pool:
+        agent = event.agent or at.principal
+        if node.gpus == event.gpus and node.pool == event.pool:
             self.sign_of_life(node, at.seq, at.time_ms)
-            return
-        if node.gpus:
-            self._leave(node, at)
-        node.pool, node.gpus, node.agent = event.pool, event.gpus, event.agent or at.principal
-        node.suspended, node.broken = "", ()
+            if node.agent == agent:
+                return
+        else:
+            if node.gpus:
+                self._leave(node, at)
+            node.pool, node.gpus = event.pool, event.gpus
+            node.suspended, node.broken = "", ()
+        node.agent = agent
         self.versions.rows.append(
             (
                 at.seq, at.time_ms, event.node, event.pool, event.gpus, node.agent, event.rack, event.gpu_memory_mib,

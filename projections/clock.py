@@ -16,7 +16,7 @@ from typing import Any, cast
 from apportion.core.envelope import Record
 from apportion.core.state import digest
 from apportion.core.state.state import EMPTY_CHAIN, State
-from apportion.core.units import MAX_TIME_MS
+from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
 
 
 @dataclass
@@ -37,7 +37,9 @@ class LogClock:
         """Return the time of the next record; ``at_ms`` is its producer's claim, 0 when it has none."""
         if self.opened:
             claimed = at_ms if self.stated else stored_ms
-            self.time_ms = max(self.time_ms, min(max(claimed, 0), MAX_TIME_MS))
+            limit = min(self.time_ms + MAX_ELAPSED_MS, MAX_TIME_MS)
+            if not self.stated or 0 <= claimed <= limit:  # the core refuses a stated time that cannot follow
+                self.time_ms = max(self.time_ms, min(claimed, limit))
         return self.time_ms
 
     def extend(self, record: Record) -> None:
@@ -48,7 +50,8 @@ class LogClock:
     def open(self, stated: bool, stored_ms: int, at_ms: int) -> int:
         """Begin time with an accepted ``log.opened``; returns its time."""
         self.opened, self.stated = True, stated
-        return self.advance(stored_ms, at_ms)
+        self.time_ms = min(max(at_ms if stated else stored_ms, 0), MAX_TIME_MS)
+        return self.time_ms
 
     def close_chain(self) -> str:
         """Close the chain at an accepted tick; returns its value in hex."""

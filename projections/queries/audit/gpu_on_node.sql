@@ -1,7 +1,8 @@
--- Is every allocated GPU one that its node had at that time, in the allocation's pool?
+-- Is every allocated GPU one that its node had all that time, in the allocation's pool?
 select a.alloc_id, a.workload, a.run, a.node, a.gpus, a.start_ms, a.end_ms
 from mart.alloc_at($seq, $as_of_ms) as a
-where not exists (
-    select 1 from mart.supply_at($seq, $as_of_ms) as s
-    where s.node = a.node and s.pool = a.pool and s.from_ms <= a.start_ms and s.to_ms >= a.end_ms and list_max(a.gpus) < s.gpus
-)
+left join mart.supply_at($seq, $as_of_ms) as s
+    on s.node = a.node and s.pool = a.pool and s.from_ms < a.end_ms and s.to_ms > a.start_ms and list_max(a.gpus) < s.gpus
+where a.end_ms > a.start_ms
+group by all
+having coalesce(sum(least(s.to_ms, a.end_ms) - greatest(s.from_ms, a.start_ms)), 0) <> a.end_ms - a.start_ms

@@ -8,7 +8,6 @@ where next_ms < to_ms
 union all
 select o.node, o.gpu, o.state, o.from_ms, o.to_ms, 'not in supply'
 from single as o
-where not exists (
-    select 1 from mart.supply_at($seq, $as_of_ms) as s
-    where s.node = o.node and o.gpu < s.gpus and s.from_ms <= o.from_ms and s.to_ms >= o.to_ms
-)
+left join mart.supply_at($seq, $as_of_ms) as s on s.node = o.node and s.from_ms < o.to_ms and s.to_ms > o.from_ms and o.gpu < s.gpus
+group by all
+having coalesce(sum(least(s.to_ms, o.to_ms) - greatest(s.from_ms, o.from_ms)), 0) <> o.to_ms - o.from_ms

@@ -1,0 +1,207 @@
+"""One cycle: its records and the batch that answers them, folded into rows by the projection's nouns.
+
+Knows which noun takes which event or decision, and checks what was read against what the core says it read: the chain over
+the records, the time of the tick. A pure function of the cycle and of what the nouns remember; it neither reads the streams
+nor writes the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import duckdb
+import msgspec
+
+from apportion.core import decisions, events
+from apportion.core.envelope import MAX_BODY_BYTES, Envelope, Record, StoredBatch, decode_envelope, split_subject
+from apportion.core.errors import ApportionError, Divergence, LogMismatch
+from apportion.projections.allocations import Allocations
+from apportion.projections.budgets import Budgets
+from apportion.projections.capacity import Capacity
+from apportion.projections.clock import LogClock
+from apportion.projections.cycles import Cycles, RawBatch, decode_decision, decode_raw_batch
+from apportion.projections.heartbeats import Heartbeats, decode_beat
+from apportion.projections.ledger import Ledger
+from apportion.projections.moment import Decided, Said
+from apportion.projections.sheet import Intervals, OpenRows, Sheet
+from apportion.projections.workloads import Workloads
+
+HEARTBEAT = "node.heartbeat"
+_SUBJECTS_MAX = 100_000
+
+
+class Folding:
+    """The nouns, their tables, and the clock of the log."""
+
+    def __init__(self) -> None:
+        self.clock = LogClock()
+        self.cycles = Cycles()
+        self.capacity = Capacity()
+        self.heartbeats = Heartbeats(self.capacity)
+        self.ledger = Ledger()
+        self.budgets = Budgets(self.ledger)
+        self.workloads = Workloads()
+        self.allocations = Allocations(self.workloads, self.ledger)
+        self.log = Sheet("dim.log", "seq", "time_ms", "log_id", "time_source", "core", "principal")
+        self.operators = Sheet("dim.operator", "seq", "principal")
+        self.intervals: tuple[Intervals, ...] = (
+            self.workloads.states, self.allocations.runs, self.allocations.allocs, self.capacity.states,
+        )  # fmt: skip
+        self.open: tuple[OpenRows, ...] = (
+            *(pair.open for pair in self.intervals), self.capacity.now, self.heartbeats.open,
+        )  # fmt: skip
+        self.sheets: tuple[Sheet, ...] = (
+            self.cycles.log, self.cycles.cycles, self.cycles.decisions, self.workloads.asked, self.workloads.priorities,
+            *(pair.closed for pair in self.intervals), self.ledger.lines, self.heartbeats.closed, self.capacity.pools,
+            self.capacity.policies, self.capacity.versions, self.budgets.versions, self.budgets.members, self.log,
+            self.operators,
+        )  # fmt: skip
+        self._events = self._event_handlers()
+        self._decisions = self._decision_handlers()
+        self._subjects: dict[str, tuple[str, str] | None] = {}
+
+    def load(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Take up what the nouns remember; the open rows are loaded already."""
+        for sheet in self.sheets:
+            sheet.take()
+        for pair in self.intervals:
+            pair.load(con)
+        for noun in (self.capacity, self.heartbeats, self.budgets, self.workloads, self.allocations):
+            noun.load(con)
+
+    def cycle(self, records: Sequence[Record], stored: StoredBatch) -> None:
+        """Fold one cycle: ``records`` up to the tick that ``stored`` answers.
+
+        Raises ``LogMismatch`` or ``Divergence`` when they are not what the core read.
+        """
+        batch = decode_raw_batch(stored.body)
+        if batch.seq != stored.input_seq:
+            raise LogMismatch(f"decision seq {stored.seq} answers seq {batch.seq}, but its header says {stored.input_seq}")
+        answers = [decode_decision(body) for body in batch.decisions]
+        refused = {
+            answer.event_seq: answer.entity if isinstance(answer, decisions.Rejected) else answer.workload
+            for answer in answers
+            if isinstance(answer, decisions.Rejected | decisions.WorkloadRejected)
+        }
+        try:
+            tick = self._records(records, refused)
+        except (LookupError, ValueError) as error:  # msgspec's errors are ValueErrors
+            raise LogMismatch(
+                f"the cycle at seq {batch.seq} cannot be folded ({error!r}); the log is not the one the core read, "
+                "or this is a fault of the projector: keep the log and report it"
+            ) from error
+        if tick is None:
+            raise LogMismatch(f"the record at seq {batch.seq} is no accepted clock.tick, but a cycle answers it")
+        chain = self.clock.close_chain()
+        if chain != batch.chain:
+            raise LogMismatch(
+                f"the records up to seq {batch.seq} are not those the core read (their chain is {chain[:16]}, "
+                f"the core's {batch.chain[:16]}); the log was changed, or it is another log"
+            )
+        if self.clock.time_ms != batch.time_ms:
+            raise Divergence(batch.seq, "time of the tick", str(batch.time_ms), str(self.clock.time_ms))
+        self._decide(batch, answers)
+        self.cycles.cycle(batch, stored.seq, tick.why, records[0].seq, self.heartbeats.take_counts())
+
+    def _records(self, records: Sequence[Record], refused: dict[int, str]) -> events.ClockTick | None:
+        """Fold the records of one cycle; returns the tick that ends it, None when the last record is none."""
+        clock, subjects, beat = self.clock, self._subjects, self.heartbeats.beat
+        if len(subjects) > _SUBJECTS_MAX:
+            subjects.clear()
+        event: events.Event | None = None
+        for record in records:
+            seq, stored_ms, subject, body = record
+            if subject in subjects:
+                parts = subjects[subject]
+            else:
+                parts = subjects[subject] = split_subject(subject)
+            if seq in refused or parts is None:
+                self._refused(record, parts, refused.get(seq, ""))
+                event = None
+            elif parts[1] == HEARTBEAT:
+                heard = decode_beat(body)
+                time_ms = clock.advance(stored_ms, heard.at_ms)
+                clock.extend(record)
+                beat(seq, time_ms, heard.data)
+                event = None
+            else:
+                event = self._accepted(record, parts)
+        return event if isinstance(event, events.ClockTick) else None
+
+    def _refused(self, record: Record, parts: tuple[str, str] | None, entity: str) -> None:
+        envelope: Envelope | None = None
+        if len(record.body) <= MAX_BODY_BYTES:
+            try:
+                envelope = decode_envelope(record.body)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                envelope = None
+        time_ms = self.clock.advance(record.stored_ms, envelope.at_ms if envelope is not None else 0)
+        self.clock.extend(record)
+        self.cycles.refused(record, time_ms, parts, envelope, entity)
+
+    def _accepted(self, record: Record, parts: tuple[str, str]) -> events.Event:
+        envelope = decode_envelope(record.body)
+        event = events.decode_data(parts[1], envelope.v, envelope.data)
+        time_ms = self.clock.advance(record.stored_ms, envelope.at_ms)
+        self.clock.extend(record)
+        if isinstance(event, events.LogOpened):
+            time_ms = self.clock.open(event.time_source == "stated", record.stored_ms, envelope.at_ms)
+        self.cycles.accepted(record, time_ms, parts, envelope, event)
+        handler = self._events.get(type(event))
+        if handler is not None:
+            handler(Said(record.seq, time_ms, parts[0]), event)
+        return event
+
+    def _log_opened(self, at: Said, event: events.LogOpened) -> None:
+        self.log.rows.append((at.seq, at.time_ms, event.log_id, event.time_source, event.core, at.principal))
+        self.operators.rows.extend((at.seq, name) for name in dict.fromkeys((at.principal, "core", *event.operators)))
+
+    def _decide(self, batch: RawBatch, answers: list[decisions.AnyDecision]) -> None:
+        for position, (decision, body) in enumerate(zip(answers, batch.decisions, strict=True)):
+            at = Decided(batch.seq, position, batch.time_ms)
+            self.cycles.decided(at, decision, body)
+            handler = self._decisions.get(type(decision))
+            if handler is not None:
+                handler(at, decision)
+
+    def _event_handlers(self) -> dict[type[Any], Callable[[Said, Any], None]]:
+        capacity, budgets, workloads, allocations = self.capacity, self.budgets, self.workloads, self.allocations
+        return {
+            events.LogOpened: self._log_opened,
+            events.PoolDefined: capacity.pool_defined,
+            events.PolicyActivated: capacity.policy_activated,
+            events.NodeJoined: capacity.node_joined,
+            events.NodeCordoned: capacity.node_cordoned,
+            events.NodeUncordoned: capacity.node_uncordoned,
+            events.NodeLeft: capacity.node_left,
+            events.BudgetSet: budgets.budget_set,
+            events.BudgetGranted: budgets.budget_granted,
+            events.BudgetTransferred: budgets.budget_transferred,
+            events.BudgetClosed: budgets.budget_closed,
+            events.MemberGranted: budgets.member_granted,
+            events.MemberRevoked: budgets.member_revoked,
+            events.WorkloadSubmitted: workloads.submitted,
+            events.WorkloadReprioritized: workloads.reprioritized,
+            events.RunStarted: allocations.started,
+            events.RunCheckpointed: allocations.checkpointed,
+            events.RunProgressed: allocations.progressed,
+        }
+
+    def _decision_handlers(self) -> dict[type[Any], Callable[[Decided, Any], None]]:
+        capacity, workloads, allocations = self.capacity, self.workloads, self.allocations
+        return {
+            decisions.WorkloadAdmitted: workloads.admitted,
+            decisions.WorkloadClosed: workloads.closed,
+            decisions.RunPlaced: allocations.placed,
+            decisions.RunPreempted: allocations.stopping,
+            decisions.RunCancelled: allocations.stopping,
+            decisions.RunClosed: allocations.closed,
+            decisions.FundingChanged: allocations.funding_changed,
+            decisions.NodeSuspended: capacity.node_suspended,
+            decisions.RunResized: _not_yet,
+        }
+
+
+def _not_yet(at: Decided, _decision: decisions.RunResized) -> None:
+    raise ApportionError(f"seq {at.seq} resizes a run: that is for cores above 1, whose projector is newer than this one; upgrade")
