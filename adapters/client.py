@@ -105,12 +105,13 @@ class Client:
     @classmethod
     @contextlib.asynccontextmanager
     async def connect(
-        cls, url: str, principal: str, *, inbox_prefix: str = "_INBOX", timeout_s: float = 5.0
+        cls, url: str, principal: str, *, inbox_prefix: str = "", timeout_s: float = 5.0
     ) -> AsyncIterator[Client]:
         """Connect, and close at the end of the context. User and password may stand in the URL.
 
-        ``inbox_prefix`` is where this user may listen for answers (``_INBOX_<user>`` in ``deploy/nats.conf``). Raises
-        ``BusUnreachable`` when no server answers within ``timeout_s``; later outages are waited through.
+        ``inbox_prefix`` is where this user may listen for answers; ``_INBOX_<user>`` without it, as in
+        ``deploy/nats.conf``. Raises ``BusUnreachable`` when no server lets us in within ``timeout_s``; later outages
+        are waited through.
         """
         name = f"apportion-client-{principal}"
         connection = await Connection.open(url, name=name, timeout_s=timeout_s, inbox_prefix=inbox_prefix)

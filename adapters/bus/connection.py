@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import nats.errors
@@ -66,11 +67,23 @@ def publish_command(subject: bytes, reply: bytes, header: bytes, body: bytes) ->
     return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body)
 
 
+def inbox_of(url: str) -> str:
+    """Return where the user of this URL listens for answers: ``_INBOX_<user>``, so that no user reads another's."""
+    user = urlsplit(url).username
+    return f"_INBOX_{user}" if user else "_INBOX"
+
+
+def without_password(url: str) -> str:
+    """Return the URL as it may stand in a message."""
+    parts = urlsplit(url)
+    return url if parts.password is None else url.replace(f":{parts.password}@", ":***@", 1)
+
+
 class Connection:
     """A connected client, its taps, and JetStream's API."""
 
     def __init__(self, url: str, name: str) -> None:
-        self.url = url
+        self.url = without_password(url)  # for messages
         self.name = name
         self.client = Client()
         self._parser: frames.BulkParser | None = None
@@ -83,10 +96,11 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, url: str, *, name: str, timeout_s: float = 5.0, bulk: bool = True, inbox_prefix: str = "_INBOX"
+        cls, url: str, *, name: str, timeout_s: float = 5.0, bulk: bool = True, inbox_prefix: str = ""
     ) -> Connection:
         """Connect to the server at ``url``. Raises ``BusUnreachable`` when none answers within ``timeout_s``.
 
+        User and password may stand in the URL; answers are then listened for where only that user may (``inbox_of``).
         ``bulk=False`` reads through the library's public callback only.
         """
         connection = cls(url, name)
@@ -107,7 +121,7 @@ class Connection:
                     ping_interval=PING_INTERVAL_S,
                     max_outstanding_pings=2,
                     pending_size=0,
-                    inbox_prefix=inbox_prefix,
+                    inbox_prefix=inbox_prefix or inbox_of(url),
                 ),
                 timeout_s,
             )
@@ -115,9 +129,10 @@ class Connection:
             connection._closing = True
             with contextlib.suppress(Exception):
                 await client.close()
+            why = client.last_error or error  # "Authorization Violation" is retried until the time is over
             raise BusUnreachable(
-                f"no NATS server answers at {url} ({type(error).__name__}: {error}); "
-                "start one with `apportion up`, or give the right URL"
+                f"no NATS server lets us in at {connection.url} ({type(why).__name__}: {why}); "
+                "start one with `apportion up`, or give the right URL, user and password"
             ) from error
         connection._up.set()
         connection._watchdog = asyncio.get_running_loop().create_task(connection._watch())

@@ -32,6 +32,7 @@ from faststream import ExceptionMiddleware, FastStream
 from faststream.nats import NatsBroker, NatsMessage
 from nats.aio.client import Client
 
+from apportion.adapters.bus.connection import inbox_of
 from apportion.adapters.bus.topology import EVENTS
 from apportion.adapters.ingress.check import ACCEPTED, INGRESS_PREFIX, Accepted, RequestRefused, checked
 from apportion.adapters.ingress.wire import Problem, Refused, Request, Status, Stored
@@ -54,7 +55,7 @@ INTERNAL_ERROR = "internal_error"  # a bug of the ingress, written to its log
 class Ingress:
     """One ingress process. ``app`` is the FastStream application, for ``faststream run`` or ``serve``."""
 
-    def __init__(self, url: str, *, inbox_prefix: str = "_INBOX") -> None:
+    def __init__(self, url: str, *, inbox_prefix: str = "") -> None:
         self.stored = 0
         self.refused: Counter[str] = Counter()
         failures = ExceptionMiddleware()
@@ -66,7 +67,7 @@ class Ingress:
             serializer=MsgSpecSerializer(),
             apply_types=False,
             middlewares=[failures],
-            inbox_prefix=inbox_prefix,
+            inbox_prefix=inbox_prefix or inbox_of(url),
             max_reconnect_attempts=-1,  # the library's default gives up for good after two minutes
             pending_size=0,  # what cannot be sent now fails now, instead of being stored long after the sender gave up
             ping_interval=5,
@@ -196,7 +197,7 @@ class Ingress:
 
 
 async def serve(
-    url: str, stop: asyncio.Event, *, inbox_prefix: str = "_INBOX", ready: Callable[[str], None] | None = None
+    url: str, stop: asyncio.Event, *, inbox_prefix: str = "", ready: Callable[[str], None] | None = None
 ) -> None:
     """Answer requests at ``url`` until ``stop`` is set. Connects for good: a lost server is waited for.
 
