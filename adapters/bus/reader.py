@@ -56,7 +56,10 @@ class NatsEventLog:
         records: list[Record] = []
         while len(records) < wanted:
             taken = await self._tail.take(wanted - len(records))
-            records = records + taken if records else taken
+            if records:
+                records += taken
+            else:
+                records = taken
         self._position = after_seq + len(records)
         return records
 
