@@ -15,51 +15,34 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import msgspec
 
 from apportion.adapters.agent.follower import Follower
 from apportion.adapters.agent.gpus import GpuSource
 from apportion.adapters.agent.launch import Refused, bare_spec, spec_of, submission_of
+from apportion.adapters.agent.membership import AgentSettings, Membership
 from apportion.adapters.agent.memory import Memory, WrongAgent
 from apportion.adapters.agent.orders import Order
 from apportion.adapters.agent.outbox import Outbox
-from apportion.adapters.agent.reports import Reports, wall_ms
+from apportion.adapters.agent.reports import Reports
 from apportion.adapters.agent.rundir import Exit, RunDir, all_runs
 from apportion.adapters.agent.runs import Happening, Runs
 from apportion.adapters.bus.connection import ApiError
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.publisher import OutcomeUnknown, PublishRefused
-from apportion.core.envelope import decode_envelope, subject_of
-from apportion.core.errors import ApportionError
-from apportion.core.events import LogOpened, NodeHeartbeat, NodeJoined, NodeLeft, decode_data, encode_event
-from apportion.core.reasons import Refusal
+from apportion.core.envelope import decode_envelope
+from apportion.core.events import LogOpened, decode_data
+
+__all__ = ["Agent", "AgentSettings"]
 
 logger = logging.getLogger(__name__)
 
-CLOSED_GRACE_MS = 2_000  # for a run the core has closed already: nobody pays for it any more
 IDLE_S = 5.0
 RETRY_S = 0.5
 STARTS_AT_ONCE = 4  # then look at the rest again: a start costs some ten milliseconds
 WAITING_NOTE_S = 10.0
 LEAVE_PATIENCE_S = 30.0  # beyond the longest grace, when the node leaves
-
-
-class JoinRefused(ApportionError):
-    """The core does not take the node. The text names the reason."""
-
-
-@dataclass(frozen=True)
-class AgentSettings:
-    """Who an agent is and how it behaves."""
-
-    node: str
-    pool: str
-    principal: str
-    rack: str = ""
-    beat_ms: int = 10_000
-    closed_grace_ms: int = CLOSED_GRACE_MS
 
 
 class Agent:
@@ -79,11 +62,8 @@ class Agent:
         self._posted = asyncio.Event()
         self._stopping = asyncio.Event()
         self._runs = Runs(self._dir, self._changed.set)
-        self._join_name = ""
-        self._join_seq = 0
-        self._joined = asyncio.Event()
+        self._membership = Membership(settings, gpus, memory, self._outbox)
         self._leaving = False  # nothing new is started
-        self._left = False  # the node is out; nothing more to say about it
         self._waiting: dict[str, float] = {}  # run that waits for local GPUs -> since when
 
     def stop(self) -> None:
@@ -99,7 +79,7 @@ class Agent:
         await self._follower.catch_up()
         self._adopt()
         self._follower.save(now=True)  # from now on this agent has a memory: what is placed is placed on it
-        self._join()
+        self._membership.join()
         tasks = [
             asyncio.create_task(self._follow(), name="follow"),
             asyncio.create_task(self._tend(), name="tend"),
@@ -137,9 +117,7 @@ class Agent:
             async with asyncio.timeout(longest_ms / 1_000 + LEAVE_PATIENCE_S):
                 while any(not self._runs.over(key) for key in self._runs.refs()) or self._outbox:
                     await asyncio.sleep(0.05)
-                self._left = True
-                event = NodeLeft(node=self._settings.node, reason=reason)
-                self._outbox.put(f"left {self._memory.identity.joins}", event, at_ms=wall_ms())
+                self._membership.leave(reason)
                 self._posted.set()
                 while self._outbox:
                     await asyncio.sleep(0.02)
@@ -185,22 +163,6 @@ class Agent:
         if adopted:
             logger.info("adopted %d runs: %s", len(adopted), ", ".join(adopted))
 
-    def _join(self) -> None:
-        identity = self._memory.identity
-        identity.joins += 1
-        identity.gpu_ids = self._gpus.ids
-        identity.gpu_kind = self._gpus.kind
-        self._memory.save_identity()
-        event = NodeJoined(
-            node=self._settings.node,
-            pool=self._settings.pool,
-            gpus=self._gpus.count,
-            gpu_memory_mib=self._gpus.memory_mib_each,
-            rack=self._settings.rack,
-        )
-        self._join_name = f"joined {identity.joins}"
-        self._outbox.put(self._join_name, event, at_ms=wall_ms())
-
     # -- loops ---------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
@@ -211,7 +173,7 @@ class Agent:
     async def _tend(self) -> None:
         while True:
             self._changed.clear()
-            self._judge_refusals()
+            self._membership.judge(self._follower.orders.refusals)
             happenings, again_s = self._runs.tend()
             for happening in happenings:
                 order = self._follower.orders.live.get(happening.key)
@@ -235,19 +197,19 @@ class Agent:
                     await asyncio.sleep(IDLE_S)
                     continue
                 self._reports.arrived(name)
-                if name == self._join_name:
-                    self._join_seq = seq
-                    self._joined.set()
-                    logger.info("node %s joined pool %s (seq %d)", self._settings.node, self._settings.pool, seq)
+                if self._membership.arrived(name, seq):
                     ready()
                 self._changed.set()
             await self._posted.wait()
 
     async def _beat(self) -> None:
-        await self._joined.wait()
+        await self._membership.joined.wait()
+
+        async def once() -> float:
+            return await self._membership.beat(self._runs, self._follower.orders, self._publish)
+
         while True:
-            if not self._left:
-                await _patiently(self._beat_once, 0.0, 0.0)
+            await _patiently(once, 0.0, 0.0)
             await asyncio.sleep(self._settings.beat_ms / 1_000)
 
     # -- one step of each ----------------------------------------------------------------------------------------------
@@ -277,7 +239,7 @@ class Agent:
 
     async def _start(self, order: Order) -> float:
         """Start a run, or settle that it is not started; return in how many seconds to try again."""
-        if self._leaving or self._left:
+        if self._leaving or self._membership.left:
             return IDLE_S
         if order.stop is not None:
             detail = f"{order.stop.why} before it was started"
@@ -317,43 +279,6 @@ class Agent:
         if not self._leaving or order.stop is not None or exit_ is None:
             return False
         return exit_.killed or (exit_.signalled and exit_.exit_code != 0)
-
-    def _judge_refusals(self) -> None:
-        """Look whether the core refused what this agent said; a refused join ends the agent."""
-        refusals = self._follower.orders.refusals
-        if not self._joined.is_set():
-            return  # a refusal may be read before the acknowledgement of what it refuses
-        for refusal in refusals:
-            if refusal.event_type == "node.joined" and refusal.event_seq == self._join_seq:
-                raise JoinRefused(
-                    f"the core does not take node {self._settings.node!r} into pool {self._settings.pool!r}: "
-                    f"{refusal.reason} ({refusal.field} {refusal.detail}); set the pool up, or start the agent with "
-                    "the right --pool and --gpus"
-                )
-            unknown = refusal.event_type == "node.heartbeat" and refusal.reason == Refusal.UNKNOWN_NODE.value
-            if unknown and refusal.event_seq > self._join_seq and not self._left:
-                self._left = True
-                logger.warning("node %s was taken out; restart its agent to join again", self._settings.node)
-        refusals.clear()
-
-    async def _beat_once(self) -> float:
-        reading = self._gpus.read(self._runs.sessions())
-        # Also those whose part here is over: in a gang the run goes on elsewhere, and silence would mean that it is lost.
-        here = [order.key for order in self._follower.orders.live.values() if not order.closed]
-        event = NodeHeartbeat(
-            node=self._settings.node,
-            beat=self._memory.next_beat(),
-            gpus_down=reading.gpus_down,
-            busy_milli=reading.busy_milli,
-            memory_mib=reading.memory_mib,
-            watts=reading.watts,
-            runs=tuple(here),
-        )
-        event_id = self._outbox.event_id(f"beat {event.beat}")
-        body = encode_event(event, event_id=event_id, at_ms=wall_ms())
-        # No id for the server: a beat that is late is worth nothing, and a day of ids would cost it memory.
-        await self._bus.publisher.publish(subject_of(self._settings.principal, "node.heartbeat"), body, "")
-        return 0.0
 
     async def _publish(self, subject: str, body: bytes, event_id: str) -> int:
         return (await self._bus.publisher.publish(subject, body, event_id)).seq

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from apportion.adapters.agent.sessions import cpu_ticks
 from apportion.core.units import MILLI
 
 
@@ -100,22 +101,3 @@ class SimulatedGpus:
             busy += sessions[session] * share_milli // MILLI
         self._cpu_ticks, self._read_at = ticks, now
         return Reading(gpus_down=(), busy_milli=busy, memory_mib=0, watts=0)
-
-
-def cpu_ticks(sessions: Mapping[int, int]) -> dict[int, int]:
-    """Return the CPU time used so far by the living processes of each session, in clock ticks."""
-    ticks = dict.fromkeys(sessions, 0)
-    if not ticks:
-        return ticks
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stat:
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        session = int(fields[3])
-        if session in ticks:
-            ticks[session] += int(fields[11]) + int(fields[12])
-    return ticks

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 
 from apportion.adapters.agent import shim
 from apportion.adapters.agent.rundir import Exit, RunDir, RunSpec, Started
+from apportion.adapters.agent.sessions import session_members
 from apportion.core.units import MILLI
 
 SPAWN_TRIES = 3
@@ -287,25 +288,3 @@ class Runs:
                 self._loop.remove_reader(descriptor)
                 os.close(descriptor)
         run.ready_fd = run.watch_fd = -1
-
-
-def session_members(started: Started) -> list[tuple[int, int]]:
-    """Return ``(pid, start ticks)`` of the living processes in the session of this command, and of no later one.
-
-    The number of a session is not used anew while it has members; if a process of that number exists that started at
-    another time, the session is somebody else's.
-    """
-    if started.boot != shim.boot_id() or shim.start_ticks(started.pid) not in (0, started.start):
-        return []
-    members = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stat:
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != b"Z" and int(fields[3]) == started.pid:
-            members.append((int(name), int(fields[19])))
-    return members

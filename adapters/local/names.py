@@ -1,4 +1,8 @@
-"""Who starts a local cluster, and on which host, as the tokens that subjects and node names can hold."""
+"""Who starts a local cluster, and on which host, as the tokens that subjects and node names can hold.
+
+Asks the system for both names; ``up`` prints the note whenever a name had to be changed. It must never change one
+silently: the principal decides what its events may do.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.home import Home
 from apportion.adapters.local import opening
+from apportion.adapters.local.children import ChildFailed
 from apportion.adapters.up import AlreadyUp, UpOptions, up
 from apportion.core.decisions import Decision, RunClosed, RunPlaced, decode_batch
 from apportion.core.envelope import subject_of
@@ -52,8 +53,9 @@ class Cluster:
     async def stop(self) -> None:
         """Stop it as an interrupt would."""
         self._stop.set()
-        if self._task is not None:
-            await asyncio.wait_for(self._task, PATIENCE_S)
+        task, self._task = self._task, None
+        if task is not None and not task.done():
+            await asyncio.wait_for(task, PATIENCE_S)
         if self.bus is not None:
             await self.bus.close()
             self.bus = None
@@ -356,3 +358,14 @@ def test_a_set_up_that_was_cut_short_is_completed(start_nats: Run, run_async: Ru
                 await opening.complete(bus, "eve", "local", "simulated")
 
     run_async(scenario())
+
+
+def test_a_component_that_never_comes_up_is_given_up_with_its_words(in_cluster: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(
+            ChildFailed, match=r"nonsense ended with exit code 2 5 times(.|\n)*invalid choice: 'nonsense'"
+        ):
+            await cluster.start(components=("nonsense",))
+        assert EmbeddedServer.running(cluster.home) is None
+
+    in_cluster(scenario)

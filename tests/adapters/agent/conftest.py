@@ -27,6 +27,7 @@ from apportion.core.decisions import (
     CycleBatch,
     Decision,
     Piece,
+    Rejected,
     RunCancelled,
     RunClosed,
     RunPlaced,
@@ -96,7 +97,7 @@ class Lab:
             time_ms=self.time_ms,
             chain="0",
             digest="0",
-            decisions=decisions,  # type: ignore[arg-type]
+            decisions=decisions,  # type: ignore[arg-type]  # any of them
         )
         last = await self.bus.decisions.last_seq()
         return await self.bus.decisions.commit(encode_batch(batch), batch.seq, last)
@@ -123,7 +124,7 @@ class Lab:
 
     async def _report(self, workload: str, event_type: str, run: int) -> Any:
         for event in await self.events(event_type):
-            if is_report(event, workload) and event.run == run:  # type: ignore[attr-defined]
+            if is_report(event, workload) and event.run == run:  # type: ignore[attr-defined]  # reports have it
                 return event
         return None
 
@@ -190,6 +191,10 @@ class Lab:
         return RunPreempted(
             workload=workload, run=run, grace_until_ms=self.time_ms + 10 + grace_ms, certificate=certificate
         )
+
+    def rejected(self, event_type: str, event_seq: int, reason: str, node: str = NODE) -> Rejected:
+        """Return the decision that refuses an event of an agent."""
+        return Rejected(event_seq=event_seq, event_type=event_type, principal=f"agent-{node}", reason=reason)
 
     def closed(self, workload: str, outcome: str, run: int = 1) -> RunClosed:
         """Return the decision that closes a run."""

@@ -149,7 +149,7 @@ def test_progress_is_the_newest_whole_line_that_makes_sense(tmp_path: Path, text
 )
 def test_what_an_end_is_reported_as(exit_: Exit, outcome: str, detail: str) -> None:
     event = end_of(spec(), exit_)
-    assert (event.outcome, event.detail, event.exit_code) == (outcome, detail, exit_.exit_code)  # type: ignore[union-attr]
+    assert (event.outcome, event.detail, event.exit_code) == (outcome, detail, exit_.exit_code)  # type: ignore[union-attr]  # none is lost
 
 
 @given(st.text(max_size=300))

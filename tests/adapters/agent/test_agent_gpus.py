@@ -33,25 +33,25 @@ class Driver:
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802 - NVML's names
         return len(self.uuids)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802 - NVML's names
         return self.uuids[index]
 
-    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802
+    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802 - NVML's names
         return self._ask(handle)
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802 - NVML's names
         self._ask(handle)
         return SimpleNamespace(total=80_000 * MIB, used=1_000 * MIB)
 
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:  # noqa: N802
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:  # noqa: N802 - NVML's names
         self._ask(handle)
         return SimpleNamespace(gpu=50)
 
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:  # noqa: N802
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:  # noqa: N802 - NVML's names
         self._ask(handle)
         return 300_500
 
-    def nvmlDeviceGetRemappedRows(self, handle: str) -> tuple[int, int, int, int]:  # noqa: N802
+    def nvmlDeviceGetRemappedRows(self, handle: str) -> tuple[int, int, int, int]:  # noqa: N802 - NVML's names
         self._ask(handle)
         return (1, 0, 0, int(handle in self.unmappable))
 

@@ -317,3 +317,35 @@ def test_an_agent_killed_at_random_points_runs_each_command_once(in_lab: InLab, 
             assert await lab.reports(f"w{number}") == ["run.started", "run.finished"]
 
     in_lab(scenario)
+
+
+def test_a_refused_join_ends_the_agent_with_the_reason(in_lab: InLab) -> None:
+    async def scenario(lab: Any) -> None:
+        agent = await lab.start_agent_process()
+        await lab.decide(lab.rejected("node.joined", 99, "unknown_pool"))
+        await lab.decide(lab.rejected("node.joined", 2, "unknown_pool", node="n2"))
+        await lab.decide(lab.rejected("node.joined", 2, "unknown_pool"))
+        assert await asyncio.to_thread(agent.wait, 20) == 1
+        assert "does not take node 'n1' with 8 GPUs into pool 'local': unknown_pool" in lab.agent_log()
+
+    in_lab(scenario)
+
+
+def test_a_node_that_was_taken_out_falls_silent_and_does_not_join_by_itself(in_lab: InLab) -> None:
+    async def scenario(lab: Any) -> None:
+        await lab.start_agent(beat_ms=100)
+        await lab.decide(lab.rejected("node.heartbeat", 1_000, "unknown_node"))
+        await lab.submit("w", ["true"])
+
+        async def silent() -> bool:
+            before = len(await lab.events("node.heartbeat"))
+            await asyncio.sleep(0.4)
+            return len(await lab.events("node.heartbeat")) == before
+
+        await lab.until(silent, "no more heartbeats")
+        assert len(await lab.events("node.joined")) == 1
+        await lab.decide(lab.placed("w", 0))
+        assert await silent()
+        assert await lab.reports("w") == [], "a node that is out starts nothing"
+
+    in_lab(scenario)
