@@ -125,6 +125,7 @@ class Allocations:
             )
             for number, piece in enumerate(decision.pieces)
         ]
+        self.workloads.placed(at, decision)
         lines = post.reserve(decision.budget, decision.reserved_gpu_us)
         self.ledger.post(at, decision.pool, decision.workload, decision.run, lines)
 
