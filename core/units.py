@@ -32,17 +32,20 @@ MAX_POOL_MILLI = 16_384 * MILLI
 MAX_TIME_MS = 1 << 42  # the year 2109
 MAX_ELAPSED_MS = 2 * 366 * MS_PER_DAY
 MAX_GRANT_GPU_US = 1 << 58
+MAX_AMOUNT_GPU_US = 1 << 62
 MAX_PRIORITY = 1_000_000
 
 
 def gpu_us(gpus_milli: int, elapsed_ms: int) -> int:
     """Return the GPU time of ``gpus_milli`` held for ``elapsed_ms``: the product's one money function.
 
-    Raises ``ValueError`` when either argument is outside its bounds, before the product is formed.
+    Python integers, so the product is exact whatever its size; raises ``ValueError`` when it is negative or could not be
+    added to an account (a full pool held for nine years).
     """
-    if not 0 <= gpus_milli <= MAX_POOL_MILLI or not 0 <= elapsed_ms <= MAX_ELAPSED_MS:
+    amount = gpus_milli * elapsed_ms
+    if gpus_milli < 0 or elapsed_ms < 0 or amount > MAX_AMOUNT_GPU_US:
         raise ValueError(f"gpu_us: {gpus_milli} milli-GPU x {elapsed_ms} ms is outside the bounds of units.py")
-    return gpus_milli * elapsed_ms
+    return amount
 
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:

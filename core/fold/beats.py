@@ -46,7 +46,7 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
     stated, silence_ms = counters.stated, counters.silence_ms
     row_of, principals = node.row_of, state.principal.keys
     beat, seen, agent = node.beat.data, node.last_seen_ms.data, node.agent.data
-    gpus, suspended, broken = node.gpus.data, node.suspended.data, node.broken.data
+    gpus, silent, broken = node.gpus.data, node.silent.data, node.broken.data
     frames, decode = state.unchained, heartbeat_decoder.decode
     room = MAX_FRAMES - 1 - len(frames)
     index = start
@@ -65,7 +65,7 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
         row = row_of.get(data.node)
         if row is None or said.type != HEARTBEAT or said.v != 1 or data.beat <= beat[row]:
             break
-        if subject != f"ap.ev.{principals[agent[row]]}.node.heartbeat" or not gpus[row] or suspended[row] or broken[row]:
+        if subject != f"ap.ev.{principals[agent[row]]}.node.heartbeat" or not gpus[row] or silent[row] or broken[row]:
             break
         if data.gpus_down or data.runs is not None:
             break

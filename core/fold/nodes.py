@@ -22,7 +22,7 @@ MISSED_BEATS_LOST = 3  # heartbeats in a row that do not list a run its agent ha
 def node_out(state: State, node: int) -> bool:
     """Tell whether no run may start on the node."""
     table = state.node
-    return bool(table.cordoned[node] or table.suspended[node] or not table.gpus[node])
+    return bool(table.cordoned[node] or table.suspended[node] or table.silent[node] or not table.gpus[node])
 
 
 def refresh_gpus(state: State, node: int) -> None:
@@ -62,10 +62,13 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
             return None
         if runs_on_node(state, row):
             return No(Refusal.NODE_OCCUPIED, "gpus", "drain it before changing its size or pool", entity=event.node)
-        _leave(state, row, seq)
     size = int(state.pool.supply_milli[pool]) + event.gpus * MILLI
+    if row is not None and int(state.node.pool[row]) == pool:
+        size -= int(state.node.gpus[row]) * MILLI  # it leaves before it joins again
     if size > MAX_POOL_MILLI:
         return No(Refusal.POOL_TOO_LARGE, "gpus", numbers={"limit_milli": MAX_POOL_MILLI, "pool_milli": size}, entity=event.pool)
+    if row is not None and int(state.node.gpus[row]):
+        _leave(state, row, seq)
     ledger.accrue(state, state.counters.time_ms)
     if row is None:
         row = state.node.add(event.node)
@@ -81,6 +84,7 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
     state.node.gpus[row] = event.gpus
     state.node.last_seen_ms[row] = state.counters.time_ms
     state.node.suspended[row] = schema.SUSPEND_NONE
+    state.node.silent[row] = 0
     state.node.start_failures[row] = 0
     state.node.broken[row] = 0
     first = int(state.node.first_gpu[row])
@@ -93,8 +97,8 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
 
 
 def _revive(state: State, node: int) -> None:
-    if int(state.node.suspended[node]) == schema.SUSPEND_HEARTBEAT:
-        state.node.suspended[node] = schema.SUSPEND_NONE
+    if state.node.silent[node]:
+        state.node.silent[node] = 0
         refresh_gpus(state, node)
 
 
@@ -112,7 +116,7 @@ def node_heartbeat(state: State, event: NodeHeartbeat, principal: str, seq: int)
     counters.heartbeats += 1
     node.beat[found] = event.beat
     node.last_seen_ms[found] = counters.time_ms
-    if node.suspended[found]:
+    if node.silent[found]:
         _revive(state, found)
     if event.gpus_down or node.broken[found]:
         _compare_gpus(state, found, event.gpus_down)
@@ -174,6 +178,7 @@ def node_uncordoned(state: State, event: NodeUncordoned, principal: str, _seq: i
         return row
     state.node.cordoned[row] = 0
     state.node.suspended[row] = schema.SUSPEND_NONE
+    state.node.silent[row] = 0
     state.node.start_failures[row] = 0
     state.node.last_seen_ms[row] = state.counters.time_ms
     refresh_gpus(state, row)

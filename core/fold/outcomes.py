@@ -191,8 +191,10 @@ def _closed_workload(state: State, decision: WorkloadClosed) -> None:
 
 def _suspended(state: State, decision: NodeSuspended) -> None:
     node = state.node.row_of[decision.node]
-    state.node.suspended[node] = SUSPEND_CODE[decision.reason]
-    if decision.reason == NodeReason.HEARTBEAT_TIMEOUT.value:
+    if decision.reason != NodeReason.HEARTBEAT_TIMEOUT.value:
+        state.node.suspended[node] = SUSPEND_CODE[decision.reason]
+    else:
+        state.node.silent[node] = 1
         for run in runs_on_node(state, node):
             release_run(state, run, Outcome.NODE_LOST)
     refresh_gpus(state, node)

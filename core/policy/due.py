@@ -33,7 +33,7 @@ def due_ms(state: State) -> int | None:
 
 def _node_times(state: State, times: list[int]) -> None:
     node = state.node
-    watched = (node.column("gpus") > 0) & (node.column("suspended") != schema.SUSPEND_HEARTBEAT)
+    watched = (node.column("gpus") > 0) & (node.column("silent") == 0)
     if watched.any():
         limit = state.pool.heartbeat_timeout_ms[node.column("pool")]
         times.append(int((node.column("last_seen_ms") + limit)[watched].min()) + 1)

@@ -45,7 +45,7 @@ def stop_cancelled(state: State, emit: Emit) -> None:
 def _silent_nodes(state: State, emit: Emit) -> None:
     node, now_ms = state.node, state.counters.time_ms
     silent = now_ms - node.column("last_seen_ms") > state.pool.heartbeat_timeout_ms[node.column("pool")]
-    silent &= (node.column("gpus") > 0) & (node.column("suspended") != schema.SUSPEND_HEARTBEAT)
+    silent &= (node.column("gpus") > 0) & (node.column("silent") == 0)
     for row in np.flatnonzero(silent):
         emit(
             NodeSuspended(
@@ -70,6 +70,8 @@ def _late_runs(state: State, emit: Emit) -> None:
                 close_run(state, emit, row, Outcome.START_FAILED)
         elif phase == schema.STOPPING and now_ms > int(run.stop_by_ms[row]) + STOP_MARGIN_MS:
             nodes = {int(state.gpu.node[gpu]): None for gpu in gpus_of_run(state, row)}  # a dict, for its order
+            if any(int(state.node.last_seen_ms[node]) <= int(run.stop_by_ms[row]) for node in nodes):
+                continue  # not heard of since: that is for the heartbeat timeout to judge
             stop_by_ms = int(run.stop_by_ms[row])
             preempt = int(run.stop_cause[row]) == schema.STOP_PREEMPT
             close_run(state, emit, row, Outcome.PREEMPTED if preempt else Outcome.CANCELLED)

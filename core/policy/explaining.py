@@ -28,7 +28,8 @@ def explain(state: State, emit: Emit, shadows: list[Shadow]) -> None:
     starts = np.ones(len(queue), dtype=np.bool_)
     starts[1:] = budgets[1:] != budgets[:-1]
     first_of = np.maximum.accumulate(np.where(starts, np.arange(len(queue)), 0))
-    for position in np.flatnonzero(starts | (table.reason[queue] == 0)):
+    reserved = np.isin(queue, [shadow.workload for shadow in shadows])  # the head of the order need not be first in its queue
+    for position in np.flatnonzero(starts | reserved | (table.reason[queue] == 0)):
         row = int(queue[position])
         reason, numbers = reason_for(state, row, shadows[int(table.pool[row])])
         if PENDING_CODE[reason.value] != int(table.reason[row]):

@@ -12,7 +12,6 @@ OUTCOMES = list(Outcome)
 OUTCOME_CODE = {outcome: index + 1 for index, outcome in enumerate(OUTCOMES)}
 PENDING_CODE = {reason.value: index + 1 for index, reason in enumerate(Pending)}
 SUSPEND_CODE = {
-    NodeReason.HEARTBEAT_TIMEOUT.value: schema.SUSPEND_HEARTBEAT,
     NodeReason.START_FAILURES.value: schema.SUSPEND_START,
     NodeReason.STOP_TIMEOUT.value: schema.SUSPEND_STOP,
 }

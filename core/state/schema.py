@@ -18,7 +18,7 @@ STOP_NONE, STOP_PREEMPT, STOP_CANCEL = 0, 1, 2
 # pool.refund_rule
 REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
 # node.suspended
-SUSPEND_NONE, SUSPEND_HEARTBEAT, SUSPEND_START, SUSPEND_STOP = 0, 1, 2, 3
+SUSPEND_NONE, SUSPEND_START, SUSPEND_STOP = 0, 1, 2
 
 
 class PoolTable(Table):
@@ -53,7 +53,8 @@ class NodeTable(Table):
     last_seen_ms: Column
     beat: Column  # highest heartbeat counter
     cordoned: Column
-    suspended: Column
+    suspended: Column  # by failed starts or a run that would not stop; ends by an operator, or by health for failed starts
+    silent: Column  # 1 = no heartbeat within the timeout; ends with the next one
     start_failures: Column  # in a row
     broken: Column  # GPUs its last heartbeat called broken
 
