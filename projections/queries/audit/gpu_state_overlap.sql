@@ -10,4 +10,4 @@ select o.node, o.gpu, o.state, o.from_ms, o.to_ms, 'not in supply'
 from single as o
 left join mart.supply_at($seq, $as_of_ms) as s on s.node = o.node and s.from_ms < o.to_ms and s.to_ms > o.from_ms and o.gpu < s.gpus
 group by all
-having coalesce(sum(least(s.to_ms, o.to_ms) - greatest(s.from_ms, o.from_ms)), 0) <> o.to_ms - o.from_ms
+having sum(case when s.node is null then 0 else least(s.to_ms, o.to_ms) - greatest(s.from_ms, o.from_ms) end) <> o.to_ms - o.from_ms
