@@ -11,6 +11,9 @@ from collections import Counter
 from tests.core.oracles import queue_order
 
 from apportion.core import ledger
+from apportion.core.decisions import CycleBatch
+from apportion.core.engine import Core
+from apportion.core.envelope import Record
 from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -84,7 +87,7 @@ def check_gpus(state: State) -> None:
             assert told == rates[name, pool], f"{name} rate of pool {state.pool.keys[pool]}: {told}, recount {rates[name, pool]}"
     for node in range(state.node.used):
         first, size = int(state.node.first_gpu[node]), int(state.node.gpus[node])
-        out = bool(state.node.cordoned[node] or state.node.suspended[node])
+        out = bool(state.node.cordoned[node] or state.node.suspended[node] or state.node.silent[node])
         for gpu in range(first, first + size):
             assert int(state.gpu.node[gpu]) == node
             assert bool(state.gpu.out[gpu]) == (out or bool(state.gpu.broken[gpu]))
@@ -175,3 +178,11 @@ def check_shares(state: State) -> None:
             demand = int(state.budget.running_milli[leaf]) + int(state.budget.pending_milli[leaf])
             assert 0 <= int(shares.entitled[leaf]) <= demand
             assert 0 <= int(shares.allowance[leaf]) <= demand
+
+
+class Inspector:
+    """Watcher of a story that recounts the state after every record."""
+
+    def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
+        """Check everything."""
+        check_state(core.state)

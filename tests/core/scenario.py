@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.core.books import Books
-from tests.core.invariants import check_state
+from tests.core.invariants import Inspector
 from tests.core.sights import see
 from tests.core.story import OPERATOR, Story
 from tests.core.words import (
@@ -53,14 +53,6 @@ def read(path: Path) -> Iterator[tuple[str, list[tuple[int, str]]]]:
         elif text.strip():
             (found[-1][1] if found else common).append((number, text))
     yield from found
-
-
-class Inspector:
-    """Recounts the state after every record."""
-
-    def after(self, core: Any, record: Any, batch: Any) -> None:
-        """Check all invariants."""
-        check_state(core.state)
 
 
 class Scenario:

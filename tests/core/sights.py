@@ -12,7 +12,7 @@ WORKLOAD_STATES = {
     schema.NEW: "new", schema.PENDING: "pending", schema.HELD: "held", schema.RUNNING: "running", schema.OVER: "over",
 }  # fmt: skip
 RUN_STATES = {schema.PLACED: "placed", schema.STARTED: "started", schema.STOPPING: "stopping", schema.ENDED: "ended"}
-SUSPENSIONS = {0: "no", 1: "heartbeat_timeout", 2: "start_failures", 3: "stop_timeout"}
+SUSPENSIONS = {schema.SUSPEND_NONE: "no", schema.SUSPEND_START: "start_failures", schema.SUSPEND_STOP: "stop_timeout"}
 
 
 def see(story: Story, what: str, words: list[str], values: dict[str, str]) -> str:
@@ -69,6 +69,7 @@ def node(story: Story, name: str) -> dict[str, str]:
     rows = range(first, first + size)
     return {
         "suspended": SUSPENSIONS[int(state.node.suspended[row])],
+        "silent": "yes" if state.node.silent[row] else "no",
         "cordoned": "yes" if state.node.cordoned[row] else "no",
         "gpus": str(size),
         "out": str(sum(int(state.gpu.out[gpu]) for gpu in rows)),

@@ -12,7 +12,7 @@ from tests.strategies import Cluster, Trees, clusters, column, milli, shapes, tr
 from apportion.core.kernels import accrue, pack, queue, share
 from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, PPM, apportion, gpu_us
 
-quick = settings(derandomize=True, max_examples=60, deadline=None)
+quick = settings(derandomize=True, max_examples=40, deadline=None)
 LAG = st.one_of(st.sampled_from([0, 1, -1, 3_600_000, -3_600_001]), st.integers(-(2**60), 2**60))
 
 
@@ -172,7 +172,7 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
     assert found == next((row for row in range(start, rows) if worth(row)), -1)
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=80)
 @given(clusters(), shapes(), st.integers(1, 3))
 def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tuple[int, int], mine: int) -> None:
     nodes, per_node = shape
@@ -239,7 +239,7 @@ def test_the_bounds_keep_every_product_inside_int64() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus_milli", "elapsed_ms"), [(-1, 0), (0, -1), (MAX_POOL_MILLI + 1, 0), (0, MAX_ELAPSED_MS + 1), (2**63, 2**63)]
+    ("gpus_milli", "elapsed_ms"), [(-1, 0), (0, -1), (MAX_POOL_MILLI, 2**40), (2**63, 2**63), (-(2**63), -(2**63))]
 )
 def test_money_outside_the_bounds_is_never_multiplied(gpus_milli: int, elapsed_ms: int) -> None:
     with pytest.raises(ValueError, match="outside the bounds"):

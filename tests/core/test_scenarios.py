@@ -35,6 +35,7 @@ def test_the_core_decides_what_the_table_says(file: str, title: str, lines: list
 
 
 def test_every_answer_of_the_core_stands_in_a_table() -> None:
+    """Whoever meets a word of ``reasons.py`` finds a scenario that shows when it is said."""
     batches = [batch for entry in SCENARIOS for batch in play(*entry).batches]
     decided = [decision for batch in batches for decision in batch.decisions]
     given = {

@@ -1,0 +1,298 @@
+"""People, nodes and agents that do anything, in any order: right, wrong, late, twice, never, and in somebody else's name.
+
+``Chaos`` appends one event per action to a story; every choice comes from its dice, so a seed or a Hypothesis example tells it
+all. It knows from the decisions which runs exist, and answers them as it likes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from tests.core.story import Story
+from tests.strategies import POISON_NUMBERS
+
+from apportion.core import decisions as d
+from apportion.core import events as ev
+from apportion.core.engine import Core
+from apportion.core.envelope import Record, encode, subject_of
+
+T = TypeVar("T")
+
+POOLS = ("p", "q")
+BUDGETS = ("A", "B", "C", "A/x", "A/y", "B/z")
+NODES = {"n1": ("p", 8), "n2": ("p", 8), "n3": ("p", 4), "n4": ("q", 8)}
+PEOPLE = ("ops", "ops", "ops", "alice", "bob", "mallory")
+STEPS_MS = (0, 0, 1, 999, 5_000, 5_000, 30_000, 60_000, 60_000, 60_000, 85_000, 600_000, 3_600_000)
+SIZES_MILLI = (250, 500, 999, 1_000, 1_000, 2_000, 2_000, 3_000, 4_000, 4_000, 8_000, 16_000, 1_500, 12_000)
+
+
+class Dice(Protocol):
+    """Where choices come from."""
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of the options."""
+        ...
+
+
+class Seeded:
+    """Dice from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of the options."""
+        return options[self.random.randrange(len(options))]
+
+
+class Chaos:
+    """Appends to ``story``; also a watcher of it, to know what was decided."""
+
+    def __init__(self, story: Story, dice: Dice) -> None:
+        self.story = story
+        self.dice = dice
+        self.made = 0
+        self.beats: dict[str, int] = {}
+        self.live: dict[str, tuple[str, ...]] = {}  # run -> nodes, lead first
+        self.gone: list[str] = []
+        self.stopping: list[str] = []
+        self.started: set[str] = set()
+
+    def after(self, core: Core, record: Record, batch: d.CycleBatch | None) -> None:
+        """Note what was decided."""
+        for decision in batch.decisions if batch is not None else ():
+            if isinstance(decision, d.RunPlaced):
+                self.live[f"{decision.workload}#{decision.run}"] = tuple(piece.node for piece in decision.pieces)
+            elif isinstance(decision, d.RunPreempted | d.RunCancelled):
+                self.stopping.append(f"{decision.workload}#{decision.run}")
+            elif isinstance(decision, d.RunClosed):
+                name = f"{decision.workload}#{decision.run}"
+                del self.live[name]
+                self.gone.append(name)
+                self.stopping = [other for other in self.stopping if other != name]
+
+    def begin(self) -> None:
+        """Open the log and build a small cluster whose rules are quick."""
+        pick = self.dice.pick
+        self.story.open()
+        for pool in POOLS:
+            self.story.tell(ev.PoolDefined(pool=pool))
+            self.story.tell(
+                ev.PolicyActivated(
+                    pool=pool, quantum_ms=pick((60_000, 300_000)), horizon_ms=pick((60_000, 3_600_000)),
+                    start_timeout_ms=120_000, protected_cap_ms=7_200_000,
+                )
+            )  # fmt: skip
+            for budget, share in (("A", 500_000), ("B", 300_000), ("C", pick((0, 200_000)))):
+                self.story.tell(ev.BudgetSet(pool=pool, budget=budget, share_ppm=share))
+        self.story.tell(ev.BudgetSet(pool="p", budget="A/x", share_ppm=pick((0, 600_000))))
+        self.story.tell(ev.BudgetSet(pool="p", budget="A/y", share_ppm=400_000))
+        for node, (pool, gpus) in NODES.items():
+            self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}"))
+        self.story.tell(ev.MemberGranted(budget="A", member="alice", role="administer"))
+        self.story.tell(ev.MemberGranted(budget="B", member="bob"))
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Let time pass; now and then a claim steps back, which the log does not follow."""
+        self.story.now_ms += self.dice.pick(STEPS_MS)
+
+    def minute(self) -> None:
+        """An ordinary minute: it passes, nodes beat, a cycle runs, agents answer it."""
+        self.story.now_ms += 60_000
+        self.beat_all()
+        self.story.tick()
+        self.answer()
+
+    def tick(self) -> None:
+        """A cycle."""
+        self.story.tick()
+
+    def beat_all(self) -> None:
+        """Most nodes beat."""
+        for node in NODES:
+            if self.dice.pick((True, True, True, True, False)):
+                self.beats[node] = self.beats.get(node, 0) + 1
+                self.story.tell(ev.NodeHeartbeat(node=node, beat=self.beats[node]), f"agent-{node}")
+
+    def beat(self) -> None:
+        """One beat: perhaps old, from somebody else, with broken GPUs, with a list of runs."""
+        pick = self.dice.pick
+        node = pick(tuple(NODES))
+        number = self.beats.get(node, 0) + pick((1, 1, 1, 1, 0, -1, 5))
+        self.beats[node] = max(number, self.beats.get(node, 0))
+        here = tuple(name for name, nodes in self.live.items() if node in nodes)
+        self.story.tell(
+            ev.NodeHeartbeat(
+                node=node, beat=max(1, number), gpus_down=pick(((), (), (), (0,), (1, 7), (71,))),
+                runs=pick((None, None, here, here, here[1:], ())),
+            ),
+            pick((f"agent-{node}",) * 5 + ("ops", "agent-n1", "mallory")),
+        )  # fmt: skip
+
+    # -- agents --------------------------------------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        """The agents answer every order they have not answered; some never do."""
+        for name, nodes in list(self.live.items()):
+            if self.dice.pick((True, True, True, False)):
+                outcome = self.dice.pick(("stopped", "stopped", "succeeded", "failed")) if name in self.stopping else ""
+                for node in nodes:
+                    if outcome:
+                        self._report(ev.RunFinished, name, f"agent-{node}", node=node, outcome=outcome)
+                    elif name not in self.started or self.dice.pick((False,) * 9 + (True,)):
+                        self._report(ev.RunStarted, name, f"agent-{node}", node=node)
+                self.started.add(name)
+
+    def report(self) -> None:
+        """One report about some run, right or wrong."""
+        pick = self.dice.pick
+        names = [*self.live, *self.live, *self.live, *self.gone[-2:], "w0#1", "nobody#9"]
+        name = pick(names)
+        node = pick((*self.live.get(name, ("n1",)), *self.live.get(name, ("n1",)), "n1", "n9"))
+        who = pick((f"agent-{node}",) * 6 + ("ops", "agent-n1", "alice"))
+        kind = pick(("started", "finished", "finished", "finished", "lost", "checkpoint", "checkpoint", "progress"))
+        if kind == "started":
+            self._report(ev.RunStarted, name, who, node=node)
+        elif kind == "finished":
+            outcome = pick(("succeeded", "succeeded", "failed", "stopped", "refused"))
+            self._report(ev.RunFinished, name, who, node=node, outcome=outcome, exit_code=pick((0, 1, -9)))
+        elif kind == "lost":
+            self._report(ev.RunLost, name, who, node=node)
+        else:
+            event: Any = ev.RunCheckpointed if kind == "checkpoint" else ev.RunProgressed
+            self._report(event, name, who, progress_ms=pick((0, 60_000, 600_000, 366 * 86_400_000)))
+
+    def _report(self, event: type[Any], name: str, by: str, **fields: Any) -> None:
+        workload, _, run = name.partition("#")
+        self.story.tell(event(workload=workload, run=int(run), **fields), by)
+
+    # -- people --------------------------------------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        """A new job, mostly sensible."""
+        pick = self.dice.pick
+        self.made += 1
+        pools = pick((("p",),) * 6 + (("q",), ("q", "p"), ("nowhere", "p")))
+        budget = pick(("A", "B", "C") if pools[0] == "q" else ("A/x", "A/y", "B", "C"))
+        sensible = pick((True,) * 7 + (False,))
+        self.story.tell(
+            ev.WorkloadSubmitted(
+                workload=f"w{self.made}" if sensible else "w1",
+                budget=budget if sensible else pick(BUDGETS),
+                pools=pools,
+                gpus_milli=pick((500, 1_000, 2_000, 3_000, 4_000, 4_000, 8_000, 8_000, 16_000) if sensible else SIZES_MILLI),
+                nodes=0 if sensible else pick((1, 2, 3)),
+                min_runtime_ms=pick((None, None, 0, 60_000, 60_000, 600_000) if sensible else (7_200_001, 7_200_000)),
+                grace_ms=pick((0, 30_000, 120_000)),
+                expected_runtime_ms=pick((0, 0, 60_000, 3_600_000)),
+                priority=pick((0, 0, 0, 1, -1)),
+                max_failures=pick((0, 0, 1, 3)),
+                auto_resume=pick((True, True, True, False)),
+            ),
+            "ops" if sensible else pick(PEOPLE),
+        )
+
+    def withdraw(self) -> None:
+        """Cancel or reorder some job."""
+        pick = self.dice.pick
+        name = f"w{pick(range(max(1, self.made - 12), self.made + 2))}"
+        if pick((True, False)):
+            self.story.tell(ev.WorkloadCancelled(workload=name), pick(PEOPLE))
+        else:
+            self.story.tell(ev.WorkloadReprioritized(workload=name, priority=pick((-5, 0, 7))), pick(PEOPLE))
+
+    def money(self) -> None:
+        """Change a budget."""
+        pick = self.dice.pick
+        pool, budget, who, amount = pick(POOLS), pick(BUDGETS), pick(PEOPLE), pick((1, 60_000_000, 3_600_000_000, 2**58))
+        kind = pick(("set", "set", "grant", "grant", "transfer", "close", "member", "revoke"))
+        if kind == "set":
+            self.story.tell(ev.BudgetSet(pool=pool, budget=budget, share_ppm=pick((0, 100_000, 300_000, 1_000_000))), who)
+        elif kind == "grant":
+            self.story.tell(ev.BudgetGranted(pool=pool, budget=budget, gpu_us=amount), who)
+        elif kind == "transfer":
+            event = ev.BudgetTransferred(pool=pool, from_budget=budget, to_budget=pick(BUDGETS), gpu_us=amount)
+            self.story.tell(event, who)
+        elif kind == "close":
+            self.story.tell(ev.BudgetClosed(pool=pool, budget=budget), who)
+        elif kind == "member":
+            self.story.tell(ev.MemberGranted(budget=budget, member=pick(PEOPLE), role=pick(("charge", "administer"))), who)
+        else:
+            self.story.tell(ev.MemberRevoked(budget=budget, member=pick(PEOPLE), role=pick(("charge", "administer"))), who)
+
+    def machine(self) -> None:
+        """Something happens to a node."""
+        pick = self.dice.pick
+        node = pick((*NODES, "n5"))
+        kind = pick(("cordon", "uncordon", "uncordon", "leave", "join", "join", "move", "policy"))
+        who = pick(("ops", "ops", f"agent-{node}", "mallory"))
+        if kind == "cordon":
+            self.story.tell(ev.NodeCordoned(node=node), who)
+        elif kind == "uncordon":
+            self.story.tell(ev.NodeUncordoned(node=node), who)
+        elif kind == "leave":
+            self.story.tell(ev.NodeLeft(node=node), who)
+        elif kind == "policy":
+            refund: Any = pick(("unconfirmed", "since_checkpoint", "whole_run"))
+            quantum_ms = pick((60_000, 3_600_000))
+            self.story.tell(ev.PolicyActivated(pool=pick(POOLS), node_loss_refund=refund, quantum_ms=quantum_ms), who)
+        else:
+            pool, gpus = NODES.get(node, ("p", 2))
+            if kind == "move":
+                pool, gpus = pick(POOLS), pick((1, 4, 8, 9))
+            self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}"), who)
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    def again(self) -> None:
+        """An old copy of a record arrives."""
+        record = self.dice.pick(self.story.records)
+        if not record.subject.endswith("clock.tick"):
+            self.story.send(record.subject, record.body)
+
+    def forge(self) -> None:
+        """A good event in somebody else's name, on the subject of another type, or with a number that is out of bounds."""
+        pick = self.dice.pick
+        samples: tuple[ev.Event, ...] = (
+            ev.NodeHeartbeat(node="n1", beat=10**6), ev.NodeLeft(node="n2"), ev.NodeCordoned(node="n1"),
+            ev.BudgetGranted(pool="p", budget="A", gpu_us=10**12), ev.BudgetSet(pool="p", budget="B", share_ppm=1),
+            ev.WorkloadSubmitted(workload="forged", budget="A/y", pools=("p",), gpus_milli=1_000),
+            ev.RunFinished(workload="w1", run=1, node="n1", outcome="succeeded"), ev.ClockTick(),
+            ev.MemberGranted(budget="A", member="mallory", role="administer"), ev.PolicyActivated(pool="p", quantum_ms=1_000),
+        )  # fmt: skip
+        event = pick(samples)
+        event_type = ev.EVENT_TYPES[type(event)]
+        body = ev.encode_event(event, event_id="forged", at_ms=self.story.now_ms)
+        if pick((True, False)):
+            number = pick(POISON_NUMBERS)
+            if keys := _numbers(event):
+                key = pick(keys)
+                body = body.replace(b'"%s":%d' % (key.encode(), getattr(event, key)), b'"%s":%d' % (key.encode(), number))
+        subject = pick((event_type, event_type, event_type, "node.heartbeat", "clock.tick", "nope"))
+        self.story.send(subject_of("mallory", subject), body)
+
+    def stale_claim(self) -> None:
+        """A record that claims an instant long ago, before time, or after the end of time."""
+        pick = self.dice.pick
+        claims = (0, self.story.now_ms - 3_600_000, -1, 2**63, self.story.now_ms + 10**12)
+        body = {"id": "claim", "type": "forecast.published", "at_ms": pick(claims)}
+        data = ev.ForecastPublished(model="m", target="t", horizon_ms=1)
+        self.story.send(subject_of("ops", "forecast.published"), encode({**body, "data": data}))
+
+    def act(self) -> None:
+        """Do one thing, the usual ones more often."""
+        usual: list[tuple[Callable[[], None], int]] = [
+            (self.minute, 14), (self.step, 3), (self.tick, 6), (self.beat_all, 3), (self.answer, 4), (self.submit, 8),
+            (self.report, 3), (self.beat, 2), (self.withdraw, 1), (self.money, 1), (self.machine, 1), (self.again, 1),
+            (self.forge, 1), (self.stale_claim, 1),
+        ]  # fmt: skip
+        self.dice.pick([action for action, weight in usual for _ in range(weight)])()
+
+
+def _numbers(event: ev.Event) -> list[str]:
+    """Return the fields of an event that hold a number."""
+    return [name for name in event.__struct_fields__ if type(getattr(event, name)) is int]

@@ -1,0 +1,162 @@
+"""Watchers of a story that are cores themselves, and what a cycle must have done: nothing placeable waits.
+
+``Twin`` folds the same records and answers each tick by verifying or trusting the stored batch; ``FastTwin`` takes the records
+in bulk, through the fast lane; ``Conserving`` looks at the state after each cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from tests.core import oracles
+from tests.strategies import Cluster
+
+from apportion.core import events as ev
+from apportion.core import ledger
+from apportion.core.decisions import CycleBatch, RunPreempted, encode_batch
+from apportion.core.engine import Core
+from apportion.core.envelope import Record, subject_of
+from apportion.core.policy import placing
+from apportion.core.policy.funding import Shares
+from apportion.core.policy.shadowing import Shadow
+from apportion.core.state import schema
+from apportion.core.state.state import State
+
+
+class Twin:
+    """A second core, one record behind; it must reach the same digest after every record."""
+
+    def __init__(self, ways: tuple[str, ...] = ("verify", "trust", "lazy")) -> None:
+        self.core = Core.new()
+        self.ways = ways
+        self.ticks = 0
+
+    def answer(self, body: bytes) -> None:
+        """Answer the tick in the next way."""
+        way = self.ways[self.ticks % len(self.ways)]
+        self.ticks += 1
+        if way == "verify":
+            self.core.verify(body)
+        else:
+            self.core.trust(body, check=way == "trust")
+
+    def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
+        """Follow, and compare."""
+        if self.core.fold(record):
+            assert batch is not None
+            self.answer(encode_batch(batch))
+        assert self.core.digest() == core.digest(), f"the twin differs after seq {record.seq}"
+        assert self.core.due_ms() == core.due_ms()
+        assert self.core.dirty == core.dirty
+
+
+class FastTwin(Twin):
+    """A second core that reads in bulk between ticks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Record] = []
+
+    def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
+        """Collect; at a tick fold everything, and compare."""
+        self.waiting.append(record)
+        if batch is None:
+            return
+        assert self.core.fold_many(self.waiting) == len(self.waiting)
+        assert self.core.tick_pending
+        self.waiting = []
+        self.answer(encode_batch(batch))
+        assert self.core.digest() == core.digest(), f"reading in bulk differs at seq {record.seq}"
+
+
+class Conserving:
+    """After a cycle nothing waits that fits on free GPUs, unless they are held, reserved, or its budget just lost a run."""
+
+    def __init__(self) -> None:
+        self.shadows: list[Shadow] = []
+        self.allowance: Any = None
+        self.ready = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See the reservations and allowances of each cycle as the placing phase has them."""
+        original = placing.place_all
+
+        def place_all(state: State, emit: Any, shares: Shares) -> list[Shadow]:
+            self.allowance = shares.allowance.copy()
+            self.shadows = original(state, emit, shares)
+            self.ready = True
+            return self.shadows
+
+        with mock.patch.object(placing, "place_all", place_all):
+            yield
+
+    def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
+        """Try every waiting workload on what is free."""
+        if batch is None:
+            return
+        assert self.ready, "the cycle was not seen"
+        self.ready = False
+        state, due_ms = core.state, core.due_ms()
+        assert due_ms is None or due_ms > core.time_ms, f"due {core.time_ms - due_ms} ms ago right after a cycle"
+        blocked = set()
+        for decision in batch.decisions:
+            if isinstance(decision, RunPreempted):
+                run = state.run.row_of[f"{decision.workload}#{decision.run}"]
+                leaf = int(state.run.budget[run])
+                blocked.add(leaf)
+                assert decision.certificate.victim_allowance_milli == int(self.allowance[leaf])
+        table = state.workload
+        for row in table.live_rows():
+            if int(table.state[row]) not in (schema.PENDING, schema.HELD):
+                continue
+            assert int(table.reason[row]) > 0, f"{table.keys[row]} waits and nobody says why"
+            late = int(table.not_before_ms[row]) > state.counters.time_ms
+            if int(table.state[row]) == schema.HELD or late or int(table.budget[row]) in blocked:
+                continue
+            gpus = fitting(state, row, self.shadows[int(table.pool[row])])
+            assert not gpus, f"{table.keys[row]} waits although GPU rows {gpus} are free for it"
+
+
+def fitting(state: State, row: int, shadow: Shadow) -> list[int]:
+    """Return the GPU rows a waiting workload could have now, by the oracle."""
+    table, node, gpu = state.workload, state.node, state.gpu
+    expected_ms = int(table.expected_runtime_ms[row])
+    short = expected_ms > 0 and state.counters.time_ms + expected_ms <= shadow.start_ms
+    free = short or shadow.workload in (-1, row)
+    cluster = Cluster(
+        node.column("pool"), node.column("first_gpu"), node.column("gpus"),
+        np.zeros(node.used, dtype=np.int64) if free else shadow.masked,
+        gpu.column("used_milli"), gpu.column("out"), gpu.column("held_by"),
+    )  # fmt: skip
+    return oracles.find_gpus(
+        cluster, int(table.pool[row]), int(table.nodes[row]), int(table.milli_per_node[row]), row + 1
+    )
+
+
+def check_refusal(before: bytes, core: Core, record: Record) -> None:
+    """A refused record changed nothing but the counters, the chain, and the list of what the next cycle says.
+
+    ``before`` is a snapshot from before the record. In its place another core reads a record of the same instant that means
+    nothing; both are brought to the same instant, and every table must be the same.
+    """
+    other = Core.from_snapshot(before)
+    nothing = ev.encode_event(
+        ev.ForecastPublished(model="m", target="t", horizon_ms=1), event_id="nothing", at_ms=core.time_ms
+    )
+    other.fold(Record(record.seq, core.time_ms, subject_of("ops", "forecast.published"), nothing))
+    mine = Core.from_snapshot(core.snapshot())
+    assert mine.time_ms == other.time_ms
+    for state in (mine.state, other.state):
+        ledger.accrue(state, state.counters.time_ms)
+    for name, table in mine.state.tables().items():
+        assert table.physical() == other.state.tables()[name].physical(), f"a refused {record.subject} changed table {name}"
+    assert mine.state.members == other.state.members
+    ignored = ("refused", "dirty")
+    assert {k: v for k, v in vars(mine.state.counters).items() if k not in ignored} == {
+        k: v for k, v in vars(other.state.counters).items() if k not in ignored
+    }

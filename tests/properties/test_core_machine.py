@@ -1,0 +1,181 @@
+"""The core under chaos: random people, nodes and agents; every invariant after every record, every rule at every cycle.
+
+Watched all the time: the state recounted from its rows (``invariants``), independent books of GPU time and lags (``books``), a
+twin that verifies or trusts each batch and one that reads in bulk (``followers``), and that nothing placeable waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from tests.core.books import Books
+from tests.core.chaos import Chaos, Seeded
+from tests.core.followers import Conserving, FastTwin, Twin, check_refusal
+from tests.core.invariants import Inspector
+from tests.core.story import Story
+from tests.strategies import poison_bodies
+
+T = TypeVar("T")
+
+SUBJECTS = (
+    "ap.ev.ops.pool.defined", "ap.ev.agent-n1.node.heartbeat", "ap.ev.ops.workload.submitted", "ap.ev.core.clock.tick",
+    "ap.ev.ops.nope", "ap.ev.ops", "ap.ev..x", "ap.dec.cycle", "", "ap.ev.ops.node.heartbeat.more",
+)  # fmt: skip
+
+
+class Drawn:
+    """Dice whose choices Hypothesis makes, and can shrink."""
+
+    def __init__(self) -> None:
+        self.data: st.DataObject | None = None
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of the options."""
+        assert self.data is not None
+        return self.data.draw(st.sampled_from(options))
+
+
+class CoreMachine(RuleBasedStateMachine):
+    """One story; each rule is one thing that somebody does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dice = Drawn()
+        self.story = Story()
+        self.chaos = Chaos(self.story, self.dice)
+        conserving = Conserving()
+        self.story.watchers = (self.chaos, Books(), Inspector(), conserving, Twin(), FastTwin())
+        self.watching = conserving.watching()
+        self.watching.__enter__()
+
+    def teardown(self) -> None:
+        self.watching.__exit__(None, None, None)
+
+    def _do(self, data: st.DataObject, action: str, *, refusable: bool = False) -> None:
+        self.dice.data = data
+        before = self.story.core.snapshot() if refusable else b""
+        refused, records = self.story.refused(), len(self.story.records)
+        getattr(self.chaos, action)()
+        if refusable and (self.story.refused(), len(self.story.records)) == (refused + 1, records + 1):
+            check_refusal(before, self.story.core, self.story.records[-1])
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self._do(data, "begin")
+
+    @rule(data=st.data())
+    def minute(self, data: st.DataObject) -> None:
+        self._do(data, "minute")
+
+    @rule(data=st.data())
+    def another_minute(self, data: st.DataObject) -> None:
+        self._do(data, "minute")
+
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        self._do(data, "step")
+
+    @rule(data=st.data())
+    def tick(self, data: st.DataObject) -> None:
+        self._do(data, "tick")
+
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        self._do(data, "answer")
+
+    @rule(data=st.data())
+    def submit(self, data: st.DataObject) -> None:
+        self._do(data, "submit", refusable=True)
+
+    @rule(data=st.data())
+    def submit_more(self, data: st.DataObject) -> None:
+        for _ in range(3):
+            self._do(data, "submit")
+
+    @rule(data=st.data())
+    def report(self, data: st.DataObject) -> None:
+        self._do(data, "report", refusable=True)
+
+    @rule(data=st.data())
+    def beat(self, data: st.DataObject) -> None:
+        self._do(data, "beat", refusable=True)
+
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        self._do(data, "withdraw", refusable=True)
+
+    @rule(data=st.data())
+    def money(self, data: st.DataObject) -> None:
+        self._do(data, "money", refusable=True)
+
+    @rule(data=st.data())
+    def machine(self, data: st.DataObject) -> None:
+        self._do(data, "machine", refusable=True)
+
+    @rule(data=st.data(), action=st.sampled_from(["again", "forge", "stale_claim"]))
+    def nonsense(self, data: st.DataObject, action: str) -> None:
+        self._do(data, action, refusable=True)
+
+    @rule(subject=st.sampled_from(SUBJECTS), body=poison_bodies())
+    def poison(self, subject: str, body: bytes) -> None:
+        before, refused = self.story.core.snapshot(), self.story.refused()
+        self.story.send(subject, body)
+        assert self.story.refused() == refused + 1, f"{body[:60]!r} on {subject!r} was taken"
+        check_refusal(before, self.story.core, self.story.records[-1])
+
+    @precondition(lambda self: self.story.records)
+    @rule()
+    def restart(self) -> None:
+        self.story.restart()
+
+
+def run(**options: Any) -> None:
+    """Run the machine; deadlines are for the whole test, not for an example on a busy machine."""
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    run_state_machine_as_test(
+        CoreMachine, settings=settings(deadline=None, suppress_health_check=checks, print_blob=True, **options)
+    )
+
+
+def test_safety_every_invariant_holds_whatever_anybody_does() -> None:
+    run(max_examples=12, stateful_step_count=25, derandomize=True, database=None)
+
+
+@pytest.mark.slow
+def test_safety_at_length() -> None:
+    run(max_examples=400, stateful_step_count=120)
+
+
+def play(seed: int, actions: int) -> Story:
+    """Let chaos reign from a seed, with all watchers; the seed is in the message of what fails."""
+    story, conserving = Story(), Conserving()
+    chaos, books = Chaos(story, Seeded(seed)), Books()
+    story.watchers = (chaos, books, Inspector(), conserving, Twin(), FastTwin())
+    with conserving.watching():
+        try:
+            chaos.begin()
+            for number in range(actions):
+                chaos.act()
+                if number % 25 == 24:
+                    story.restart()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, seq {len(story.records)}: {error}") from error
+    return story
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_safety_over_a_long_seeded_story(seed: int) -> None:
+    story = play(seed, actions=90)
+
+    assert len(story.batches) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1_000, 1_040))
+def test_safety_over_longer_seeded_stories(seed: int) -> None:
+    assert play(seed, actions=600).batches
