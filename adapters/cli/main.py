@@ -5,6 +5,7 @@ Composes; decides nothing. Every module it imports here is light; what a verb ne
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from apportion.adapters.build import keep_kernels_apart
 from apportion.adapters.cli import auditing, budgets, checks, events, jobs, local, nodes, reads, writes
 from apportion.adapters.cli.failure import FAILED, INTERRUPTED, USAGE, Failure
 from apportion.adapters.cli.output import show_failure
@@ -76,11 +78,17 @@ for module in (reads, jobs, writes, budgets, nodes, events, checks, auditing, lo
     module.add_to(app)
 
 
+@functools.cache
+def command() -> Any:
+    """Return the whole program as one command."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; nothing is raised for a user's error."""
     as_json = "--json" in arguments
     try:
-        result = typer.main.get_command(app)(list(arguments), prog_name="apportion", standalone_mode=False)
+        result = command()(list(arguments), prog_name="apportion", standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
         show_failure(Failure(INTERRUPTED, "interrupted"), as_json=as_json)
@@ -119,6 +127,7 @@ def explained(error: Exception) -> Failure | None:
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
+    keep_kernels_apart()
     return run(sys.argv[1:])
 
 

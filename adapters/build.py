@@ -1,0 +1,34 @@
+"""Which build of the kernels this is, and where their machine code is kept.
+
+Numba's cache does not notice every change a kernel depends on, and a stale kernel is a silent divergence between two machines.
+So the cache's directory carries the build id: a hash of the sources of all kernels and of the versions that compile them.
+Called by our own processes at their start, before numba is imported; never by library code (``client``), whose process
+belongs to somebody else. An operator's own NUMBA_CACHE_DIR is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+KERNELS = Path(__file__).resolve().parent.parent / "core" / "kernels"
+
+
+def build_id() -> str:
+    """Return 16 hex digits over the kernels' sources and the versions of numba, llvmlite and numpy."""
+    digest = hashlib.sha256()
+    for path in sorted(KERNELS.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for package in ("numba", "llvmlite", "numpy"):
+        digest.update(f"{package}=={version(package)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def keep_kernels_apart() -> None:
+    """Point numba's cache at this build's own directory, for this process and its children."""
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apportion"
+    os.environ["NUMBA_CACHE_DIR"] = str(root / f"kernels-{build_id()}")
