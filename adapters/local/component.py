@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from apportion.adapters.build import keep_kernels_apart
+
 READY_FD = "APPORTION_READY_FD"
 LIFELINE_FD = "APPORTION_LIFELINE_FD"
 COMPONENTS = ("core", "projector", "agent", "ingress")
@@ -58,38 +60,30 @@ def close_inheritance() -> None:
 
 def work(options: argparse.Namespace, ready: Callable[[str], None]) -> Coroutine[Any, Any, None]:
     """Return what the named component does. Imports only what it needs."""
-    from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters.home import Home
+    from apportion.adapters.home import Home
 
     home = Home.of(options.dir)
     if options.name == "core":
-        from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters.service import serve
+        from apportion.adapters.service import serve
 
         return serve(home, ready=ready)
     if options.name == "projector":
-        from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters import projector
+        from apportion.adapters import projector
 
         return projector.serve(home, ready=ready)
     if options.name == "ingress":
         return _ingress(options, ready)
-    from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters.agent.agent import AgentSettings
-    from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters.agent.main import serve as serve_agent
+    from apportion.adapters.agent.agent import AgentSettings
+    from apportion.adapters.agent.main import serve as serve_agent
 
     settings = AgentSettings(node=options.node, pool=options.pool, principal=options.principal, beat_ms=options.beat_ms)
     return serve_agent(home, settings, simulated=options.gpus or None, ready=ready)
 
 
 async def _ingress(options: argparse.Namespace, ready: Callable[[str], None]) -> None:
-    from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters.bus.server import EmbeddedServer
-    from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters.home import Home
-    from apportion.adapters.build import keep_kernels_apart
-from apportion.adapters.ingress.app import serve as serve_ingress
+    from apportion.adapters.bus.server import EmbeddedServer
+    from apportion.adapters.home import Home
+    from apportion.adapters.ingress.app import serve as serve_ingress
 
     server = EmbeddedServer.running(Home.of(options.dir))
     if server is None:
