@@ -26,7 +26,7 @@ import nats.errors
 from apportion.adapters.bus import frames
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.stream import StreamTail, get_message, last_seq
-from apportion.adapters.bus.topology import DECISIONS
+from apportion.adapters.bus.topology import DECISIONS, FULL
 from apportion.core.envelope import DECISION_SUBJECT, StoredBatch
 from apportion.core.errors import ApportionError, Fenced, LogMismatch
 
@@ -213,10 +213,10 @@ def _raise_if_final(ack: _Ack) -> None:
     code, err_code = error.get("code"), error.get("err_code")
     if isinstance(code, int) and code < 500 and err_code != _WRONG_LAST_SEQUENCE:
         raise CommitRefused(f"the server refuses to store the batch: {error.get('description')} ({err_code})")
-    if err_code == 10077:
+    if err_code in FULL:
         raise CommitRefused(
             f"the server refuses to store the batch: {error.get('description')} ({err_code}); "
-            "DECISIONS is at its size limit: give it more room before starting again"
+            "DECISIONS is at its size limit, or the server is: give it more room before starting again"
         )
 
 

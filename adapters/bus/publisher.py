@@ -24,6 +24,7 @@ import nats.errors
 
 from apportion.adapters.bus import frames
 from apportion.adapters.bus.connection import Connection, publish_command
+from apportion.adapters.bus.topology import FULL
 from apportion.core.errors import ApportionError
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,6 @@ WINDOW = 2_000
 CHUNK = 256
 ACK_TIMEOUT_S = 10.0
 MAX_ID_LENGTH = 256
-_WRONG_LAST_SEQUENCE = 10071
 
 
 class PublishRefused(ApportionError):
@@ -239,7 +239,7 @@ class Publisher:
             del self._pending[number]
             if pending.future is not None and not pending.future.done():
                 pending.future.set_result(Ack(ack.seq, ack.duplicate))
-        elif ack.error.code < 500 or ack.error.err_code == 10077:
+        elif ack.error.code < 500 or ack.error.err_code in FULL:
             error = ack.error
             self._fail(number, PublishRefused(pending.subject, error.code, error.err_code, error.description))
         if len(self._pending) <= self._low_water:

@@ -43,6 +43,7 @@ PULL_EXPIRES_S = 30.0
 IDLE_HEARTBEAT_S = 2.0
 SILENCE_S = 3 * IDLE_HEARTBEAT_S
 INACTIVE_S = 60.0
+RETRY_S = 0.05
 MISSING_STREAM_PATIENCE = 20
 _NS = 1_000_000_000
 
@@ -183,8 +184,9 @@ class StreamTail(Generic[T]):
             remaining = None if deadline is None else deadline - loop.time()
             if remaining is not None and remaining <= 0:
                 return []
-            if self._broken and not await self._rebuild():
-                await self._wait(0.05 if remaining is None else min(0.05, remaining))
+            if self._broken and not (self._connection.is_up and await self._rebuild()):
+                self._connection.check_open()
+                await self._wait(RETRY_S if remaining is None else min(RETRY_S, remaining))
                 continue
             if self._credit <= PULL_MESSAGES // 2 and not await self._pull():
                 continue
@@ -333,7 +335,6 @@ class StreamTail(Generic[T]):
         if self._broken != "not started":
             logger.info("reader of %s at seq %d starts anew: %s", self._stream, self._next_seq, self._broken)
         await self._drop_consumer()
-        await self._connection.wait_until_up()
         try:
             await self._verify_log()
             await self._make_consumer()

@@ -43,6 +43,7 @@ _NS = 1_000_000_000
 _STREAM_NOT_FOUND = 10059
 _NAME_IN_USE = 10058
 _NO_ROOM = 10047
+FULL = frozenset({10023, 10047, 10077})  # no room is left; sending again does not help
 
 _COMMON: dict[str, Any] = {
     "retention": "limits",

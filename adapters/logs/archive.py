@@ -199,7 +199,7 @@ def _open(path: Path, kind: Kind) -> _Segment:
             raise LogMismatch(f"{path} is no segment of an archive; restore it")
         try:
             header = msgspec.json.decode(file.read(length), type=SegmentHeader)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LogMismatch(f"the header of {path} is damaged ({error}); restore the archive") from error
     if header.kind != kind:
         raise LogMismatch(f"{path} holds {header.kind}, expected {kind}; restore the archive")

@@ -38,6 +38,7 @@ OnBatch = Callable[[StoredBatch], Awaitable[None] | None]
 CATCH_UP_RECORDS = 16_384
 FOLLOW_RECORDS = 10_000
 REMEMBERED_BATCHES = 64
+STOP_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,12 @@ class SchedulerService:
             await self._catch_up()
             await self._follow()
             await self._ticker.close()
-            await self._settle_commit()
-            await self._save_snapshot()
+            if self._committing is not None:
+                await asyncio.wait([self._committing], timeout=STOP_PATIENCE_S)
+            if self._committing is None or self._committing.done():
+                await self._save_snapshot()
+            else:
+                logger.warning("stopped before DECISIONS answered; the next start finds out what it holds")
         except asyncio.CancelledError as error:
             self._ended = error
             raise
@@ -154,14 +159,15 @@ class SchedulerService:
         self._snapshot_seq = first_seq = self.core.seq
         self._stored = StoredCycles(self._decisions, self.decision_seq)
         with _without_collector():
-            while True:
+            while not self._stopping:
                 if self.core.tick_pending and not await self._answer_stored():
                     break
                 records = await self._events.read(self.core.seq, CATCH_UP_RECORDS)
                 if not records or not await self._fold_stored(records):
                     break
                 await self._maybe_snapshot()
-        await self._check_decisions_end()
+        if not self._stopping:
+            await self._check_decisions_end()
         logger.info(
             "caught up at seq %d (%d records in %.2f s), cycle %d, as %s",
             self.core.seq, self.core.seq - first_seq, time.monotonic() - began_s, self.core.cycle, self.role,
@@ -205,7 +211,6 @@ class SchedulerService:
                 f"DECISIONS seq {batch.seq} answers the tick at seq {batch.input_seq}, but EVENTS ends at seq {self.core.seq}: "
                 "the end of the events is missing. Restore them from their archive"
             )
-        self._stored = None
 
     # -- following -----------------------------------------------------------------------------------------------------
 
@@ -344,10 +349,10 @@ class SchedulerService:
 
     async def _save_snapshot(self) -> None:
         """Keep the state, unless a cycle is pending or nothing was read since the last one."""
+        await self._settle_commit()
         record = self._last_record
         if self._snapshots is None or record is None or self.core.tick_pending or self.core.seq == self._snapshot_seq:
             return
-        await self._settle_commit()
         seq, data, decision_seq = self.core.seq, self.core.snapshot(), self.decision_seq
         known_by = record_hash(record.subject, record.body)
         await asyncio.to_thread(self._snapshots.save, seq, data, record_hash=known_by, decision_seq=decision_seq)

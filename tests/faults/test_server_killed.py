@@ -11,7 +11,7 @@ import pytest
 from apportion.adapters.bus.decisions import PART_BYTES
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.service import SchedulerService
+from apportion.adapters.service import SchedulerService, scheduler
 from apportion.core.decisions import RunPlaced, decode_batch
 from apportion.core.engine import Core
 
@@ -142,3 +142,23 @@ def test_scheduler_survives_and_everything_is_decided_once(nats_server: Embedded
             assert core.digest() == service.core.digest()
 
     run_async(scenario(), timeout_s=120)
+
+
+def test_scheduler_stops_when_told_though_the_server_is_away(
+    nats_server: EmbeddedServer, run_async: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "STOP_PATIENCE_S", 0.3)
+
+    async def scenario() -> None:
+        async with await Bus.open(nats_server.url, create=True) as client, await Bus.open(nats_server.url) as own:
+            service = SchedulerService(own.events, own.decisions, own.publisher)
+            running = asyncio.create_task(service.run())
+            for event in script.opening():
+                await client.publisher.publish(*event)
+            await asyncio.to_thread(nats_server.kill)
+            await asyncio.sleep(0.2)
+            assert not running.done()  # an outage is no reason to end
+            service.stop()
+            await asyncio.wait_for(running, 20)
+
+    run_async(scenario())

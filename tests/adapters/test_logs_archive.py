@@ -1,0 +1,157 @@
+"""The archive: exports go on where they ended, damage of any kind is named, and a replay of files equals one of the log."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apportion.adapters.bus.decisions import PART_BYTES
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.server import EmbeddedServer
+from apportion.adapters.logs import archive
+from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog, export
+from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
+from apportion.core.errors import ApportionError, LogGap, LogMismatch
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "SEGMENT_RECORDS", 100)
+    monkeypatch.setattr(archive, "READ_LIMIT", 30)
+
+
+def filled(count: int, log: MemoryEventLog | None = None) -> MemoryEventLog:
+    log = log or MemoryEventLog()
+    dice = random.Random(count)
+    for number in range(count):
+        log.append(f"ap.ev.a{number % 5}.x", dice.randbytes(dice.randrange(200)), stored_ms=10**12 + number)
+    return log
+
+
+async def events_in(directory: Path) -> list[Any]:
+    log, found = ArchiveEventLog(directory), []
+    while more := await log.read(len(found), 77):
+        found += more
+    return found
+
+
+def test_export_goes_on_where_it_ended(tmp_path: Path, run_async: Any) -> None:
+    async def scenario() -> None:
+        events, decisions = filled(250), MemoryDecisionLog()
+        for number in range(130):
+            await decisions.commit(b"%d" % number, number + 1, number)
+        assert await export(events, decisions, tmp_path) == (250, 130)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert await export(events, decisions, tmp_path) == (250, 130)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+        filled(40, events)
+        await decisions.commit(b"last", 300, 130)
+        assert await export(events, decisions, tmp_path) == (290, 131)
+        assert await events_in(tmp_path) == await events.read(0, 1_000)
+        assert [record for some in ArchiveEventLog(tmp_path).records(17) for record in some] == await events.read(17, 1_000)
+        assert await ArchiveDecisionLog(tmp_path).read(0, 1_000) == await decisions.read(0, 1_000)
+        assert {path.name for path in tmp_path.iterdir()} >= before.keys()
+
+    run_async(scenario())
+
+
+def test_export_of_another_log_is_refused(tmp_path: Path, run_async: Any) -> None:
+    async def scenario() -> None:
+        await export(filled(250), MemoryDecisionLog(), tmp_path)
+        with pytest.raises(LogMismatch, match="seq 100"):
+            await export(filled(100), MemoryDecisionLog(), tmp_path)
+
+    run_async(scenario())
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def _swap(path: Path) -> None:
+    other = sorted(path.parent.glob("events-*.seg"))[2]
+    one, two = path.read_bytes(), other.read_bytes()
+    path.write_bytes(two)
+    other.write_bytes(one)
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda path: path.unlink(), "expected seq 101, got 201"),
+        (_flip, "hash of its content"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "hash"),
+        (lambda path: path.write_bytes(b"nonsense"), "no segment"),
+        (lambda path: path.write_bytes(b""), "no segment"),
+        (_swap, "expected seq 101, got 201"),
+        (lambda path: path.write_bytes(path.read_bytes()[:40]), "header of"),
+    ],
+    ids=["missing", "flipped bit", "truncated", "nonsense", "empty", "swapped", "cut header"],
+)
+def test_damage_is_named_and_never_a_silent_hole(
+    tmp_path: Path, run_async: Any, damage: Callable[[Path], object], complaint: str
+) -> None:
+    async def scenario() -> None:
+        await export(filled(350), MemoryDecisionLog(), tmp_path)
+        damage(sorted(tmp_path.glob("events-*.seg"))[1])
+        with pytest.raises((LogMismatch, LogGap), match=complaint):
+            await events_in(tmp_path)
+
+    run_async(scenario())
+
+
+def test_any_flipped_bit_is_found(tmp_path: Path, run_async: Any) -> None:
+    async def scenario() -> None:
+        events = filled(150)
+        await export(events, MemoryDecisionLog(), tmp_path)
+        whole = await events_in(tmp_path)
+        dice = random.Random(7)
+        for _round in range(60):
+            path = dice.choice(sorted(tmp_path.glob("*.seg")))
+            content = path.read_bytes()
+            damaged = bytearray(content)
+            damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+            path.write_bytes(bytes(damaged))
+            with pytest.raises(ApportionError):
+                await events_in(tmp_path)
+            path.write_bytes(content)
+        assert await events_in(tmp_path) == whole == await events.read(0, 1_000)
+
+    run_async(scenario())
+
+
+def test_segment_replaced_by_one_of_another_export_breaks_the_chain(tmp_path: Path, run_async: Any) -> None:
+    async def scenario() -> None:
+        await export(filled(350), MemoryDecisionLog(), tmp_path / "one")
+        other = MemoryEventLog()
+        for number in range(350):
+            other.append("ap.ev.z.x", b"%d" % number)
+        await export(other, MemoryDecisionLog(), tmp_path / "two")
+        name = "events-0000000000000101.seg"
+        (tmp_path / "one" / name).write_bytes((tmp_path / "two" / name).read_bytes())
+        with pytest.raises(LogMismatch, match="a file is missing or was replaced"):
+            ArchiveEventLog(tmp_path / "one")
+
+    run_async(scenario())
+
+
+def test_archive_of_a_server_reads_as_the_server(tmp_path: Path, run_async: Any, nats_server: EmbeddedServer) -> None:
+    async def scenario() -> None:
+        async with await Bus.open(nats_server.url, create=True) as bus:
+            await bus.publisher.send_many((f"ap.ev.a{number % 9}.x", b"%d" % number, f"{number}") for number in range(730))
+            await bus.publisher.flush()
+            seq = 0
+            for number, size in enumerate([5, PART_BYTES + 5, 70, 3 * PART_BYTES, 1]):
+                seq = await bus.decisions.commit(b"x" * size, number + 1, seq)
+            assert await export(bus.events, bus.decisions, tmp_path) == (730, seq)
+            assert await events_in(tmp_path) == await bus.events.read(0, 1_000)
+            assert await ArchiveDecisionLog(tmp_path).read(0, 100) == await bus.decisions.read(0, 100)
+
+    run_async(scenario())
