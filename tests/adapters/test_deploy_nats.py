@@ -16,6 +16,7 @@ import nats
 import nats.errors
 import pytest
 
+from apportion.adapters import site
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.local import Bus
@@ -238,6 +239,23 @@ def test_a_consumer_cannot_be_pointed_at_anothers_subject(url_of: Url, run_async
             assert await stored(url_of) == []
 
     run_async(story())
+
+
+def test_a_site_is_set_up_once_and_the_step_may_be_repeated(
+    url_of: Url, run_async: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = ["--admin", url_of("admin"), "--operator", url_of("operator")]
+
+    assert site.main([*urls, "--log-id", "institute"]) == 0
+    assert site.main([*urls, "--log-id", "institute"]) == 0
+    assert capsys.readouterr().out.count("institute is open") == 2
+    assert site.main([*urls, "--log-id", "another"]) == 1
+    assert site.main([*urls, "--log-id", "not a name"]) == 1
+    told = capsys.readouterr().err
+    assert "institute" in told
+    assert "data.log_id" in told
+    assert "secret" not in told
+    assert run_async(stored(url_of)) == ["ap.ev.operator.log.opened"]
 
 
 def test_a_wrong_password_is_told_as_such_and_not_shown(url_of: Url, run_async: Run) -> None:
