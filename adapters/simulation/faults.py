@@ -39,7 +39,7 @@ ROUGH = FaultRates(
     late_producers=10_000,
     late_ms=400_000,
     clock_step_ms=30_000,
-    rubbish=3_000,
+    rubbish=10_000,
 )
 
 _BODIES = (
