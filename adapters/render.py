@@ -67,6 +67,14 @@ def gpu_count(milli: int) -> str:
     return ("-" if milli < 0 else "") + text
 
 
+def gpu_time(gpu_us: int) -> str:
+    """Return GPU time in a sentence: GPU-hours, or GPU-seconds where hours would round to nothing."""
+    if 0 < abs(gpu_us) < GPU_US_PER_GPU_HOUR // 10:
+        tenths = (abs(gpu_us) + 50_000) // 100_000
+        return f"{'-' if gpu_us < 0 else ''}{tenths // 10}.{tenths % 10} GPU-s"
+    return f"{gpu_hours(gpu_us)} GPU-h"
+
+
 def percent(ppm: int) -> str:
     """Return parts per million as percent with one decimal, in integers only."""
     tenths = (abs(ppm) * 1000 + PPM // 2) // PPM
@@ -74,12 +82,10 @@ def percent(ppm: int) -> str:
 
 
 def when(time_ms: int) -> str:
-    """Return an instant as ``2026-01-02 03:04:05Z``; milliseconds only where they are not zero; ``-`` for 0."""
+    """Return an instant as ``2026-01-02 03:04:05Z``, cut to the second; ``-`` for 0."""
     if time_ms <= 0:
         return "-"
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    rest = time_ms % 1000
-    return f"{moment:%Y-%m-%d %H:%M:%S}" + (f".{rest:03d}" if rest else "") + "Z"
+    return f"{_EPOCH + timedelta(milliseconds=time_ms):%Y-%m-%d %H:%M:%S}Z"
 
 
 def iso(time_ms: int) -> str:
@@ -92,6 +98,8 @@ def duration(ms: int) -> str:
     """Return a duration in its two largest units: ``1d 3h``, ``2h 5m``, ``10m``, ``3.2s``, ``0s``."""
     if ms < 0:
         return "-" + duration(-ms)
+    if ms < 1_000 and ms % 100:
+        return f"{ms}ms"
     if ms < 60_000:
         tenths = (ms % 1000) // 100
         return f"{ms // 1000}.{tenths}s" if tenths else f"{ms // 1000}s"
@@ -200,6 +208,29 @@ def shown_cells(columns: Sequence[str], rows: Sequence[Row]) -> list[list[str]]:
     return [list(cells) for cells in zip(*by_column, strict=True)] if rows else []
 
 
+GAP = 2
+FLEXIBLE_MIN = 24
+
+
+def fitted(
+    columns: Sequence[str], widths: Mapping[str, int], width: int | None, drop: Sequence[str], flexible: str
+) -> tuple[list[str], int]:
+    """Return the columns that fit into ``width``, and the width of the flexible one.
+
+    Columns named in ``drop`` go first, in that order; the flexible one shrinks down to FLEXIBLE_MIN before that.
+    """
+    shown = list(columns)
+    if width is None:
+        return shown, widths[flexible]
+    candidates = [name for name in drop if name in shown]
+    while True:
+        fixed = sum(widths[name] + GAP for name in shown if name != flexible)
+        room = width - fixed
+        if room >= min(widths[flexible], FLEXIBLE_MIN) or not candidates:
+            return shown, max(1, min(widths[flexible], room))
+        shown.remove(candidates.pop(0))
+
+
 def write_table(
     out: TextIO,
     columns: Sequence[str],
@@ -209,34 +240,51 @@ def write_table(
     headings: Mapping[str, str] | None = None,
     total: Row | None = None,
     colour: bool = False,
-) -> None:
-    """Write an aligned table. Numbers go right; the last text column takes the room that is left and wraps in it.
+    drop: Sequence[str] = (),
+    flexible: str = "",
+) -> list[str]:
+    """Write an aligned table; return the columns that were left out because they did not fit into ``width``.
 
-    ``width`` None (a pipe) never wraps. ``total`` is one more row under a rule; its GPU-hours come from exact sums.
+    Numbers go right. Text is never cut: the flexible column (the last one unless named) wraps, and columns named in
+    ``drop`` are left out first. ``width`` None (a pipe) never wraps. ``total`` is one more row under a rule; its GPU-hours
+    come from exact sums.
     """
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    flexible = flexible or columns[-1]
+    titles = {name: (headings or {}).get(name, heading(name)).upper() for name in columns}
+    body = [dict(zip(columns, cells, strict=True)) for cells in shown_cells(columns, rows)]
+    if total is not None:
+        body.append({name: cell(name, total[name]) if name in total else "" for name in columns})
+    widths = {name: max([cell_len(titles[name]), *(cell_len(line[name]) for line in body)]) for name in columns}
+    shown, flexible_width = fitted(columns, widths, width, drop, flexible)
     page = io.StringIO()
     console = Console(
-        file=page, width=width or 100_000, force_terminal=colour, no_color=not colour, highlight=False, soft_wrap=False
+        file=page,
+        width=width or 1_000_000,
+        force_terminal=colour,
+        no_color=not colour,
+        highlight=False,
+        soft_wrap=False,
     )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    body = shown_cells(columns, rows)
-    for position, name in enumerate(columns):
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False)
+    for name in shown:
         right = any(isinstance(row.get(name), int) and not isinstance(row.get(name), bool) for row in rows)
         right = right and not (name.endswith("_ms") and name not in DURATION_NAMES)
         table.add_column(
-            Text((headings or {}).get(name, heading(name)).upper()),
+            Text(titles[name]),
             justify="right" if right else "left",
-            no_wrap=right or position < len(columns) - 1,
-            overflow="fold" if position == len(columns) - 1 else "ellipsis",
+            width=flexible_width if name == flexible else None,
+            no_wrap=name != flexible
+            and sum(widths[one] + GAP for one in shown) - widths[flexible] < (width or 1_000_000),
+            overflow="fold",
         )
-    for cells in body:
-        table.add_row(*(Text(text) for text in cells))
-    if total is not None:
-        table.add_section()
-        table.add_row(*(Text(cell(name, total[name]) if name in total else "", style="bold") for name in columns))
+    for position, line in enumerate(body):
+        is_total = total is not None and position == len(body) - 1
+        table.add_row(*(Text(line[name], style="bold" if is_total else "") for name in shown))
     console.print(table)
     out.writelines(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+    return [name for name in columns if name not in shown]

@@ -104,7 +104,10 @@ class Difference(ApportionError):
     """A stored cycle is not the one the core derives; ``document`` shows where."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        super().__init__(str(document["what"]))
+        what, detail = document["what"], document.get("detail", "")
+        super().__init__(
+            f"the cycle of seq {document['seq']:,} differs from what the core derives ({what}{': ' * bool(detail)}{detail})"
+        )
         self.document = document
 
 

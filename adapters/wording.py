@@ -52,7 +52,7 @@ REFUSAL: dict[Enum, Words] = {
         "upgrade the core, or publish a version it knows (`apportion schema`)",
     ),
     R.INVALID_DATA: Words(
-        "a field is missing, of the wrong type or outside its bounds[ ({field})][: {detail}]",
+        "a value is missing or not accepted[ ({field})][: {detail}]",
         "correct the field; `apportion schema` shows its rule",
     ),
     R.LOG_NOT_OPENED: Words(
@@ -65,7 +65,7 @@ REFUSAL: dict[Enum, Words] = {
     ),
     R.NOT_PERMITTED: Words(
         "not permitted[: {detail}]",
-        "ask an operator or an administrator of the budget: `apportion member grant BUDGET {principal}`",
+        "ask an operator, or an administrator of the budget: `apportion member grant BUDGET {principal}`",
     ),
     R.UNKNOWN_POOL: Words("there is no pool [{entity}]", "`apportion status` lists the pools"),
     R.UNKNOWN_NODE: Words("there is no node [{entity}]", "`apportion node list` shows the nodes"),
@@ -174,23 +174,26 @@ PENDING: dict[Enum, Words] = {
     ),
     P.NO_CAPACITY: Words(
         "it is larger than the pool's healthy nodes could hold if they were empty"
-        "[: it needs {need_milli}][; the largest possible is {largest_milli}]",
+        "[: it needs {nodes_needed} such nodes, {nodes_able} could serve]",
         "wait until nodes return (`apportion node list`), or ask for a smaller shape",
     ),
     P.PROTECTED_RUNS: Words(
-        "it is funded and waits for protected or funded runs to end[; the earliest end is {earliest_ms}]",
+        "it is next, and waits for work that may not be interrupted"
+        "[; by what that work has stated it starts by {earliest_ms}][; {ahead} of its budget go first]",
         "wait; a smaller request may fit earlier",
     ),
     P.RESERVED: Words(
-        "free GPUs exist but are kept for the head of the queue[, which starts by {earliest_ms}]",
+        "free GPUs exist but are kept for the head of the order[, which starts by {earliest_ms}]"
+        "[; {ahead} of its budget go first]",
         "state --expected-runtime: a short job may fit before the head starts",
     ),
     P.NO_BLOCK: Words(
-        "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]",
+        "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"
+        "[; {ahead} of its budget go first]",
         "wait, or ask for fewer GPUs per node (--nodes)",
     ),
     P.NO_FREE_GPUS: Words(
-        "fewer GPUs are free than it needs[: it needs {need_milli}, free {free_milli}]",
+        "fewer GPUs are free than it needs[: it needs {need_milli}, free {free_milli}][; {ahead} of its budget go first]",
         "wait; `apportion share` shows whose turn it is, and work above its share is what makes room",
     ),
 }
@@ -271,7 +274,7 @@ def _present(name: str, numbers: Mapping[str, int | str]) -> bool:
 def words(reason: Enum, numbers: Mapping[str, int | str] | None = None) -> tuple[str, str]:
     """Return ``(sentence, action)`` for a reason and the numbers of its decision."""
     template = WORDS[type(reason)][reason]
-    values = dict(numbers or {})
+    values = {name: value for name, value in (numbers or {}).items() if name != "ahead" or value}
     return _fill(template.sentence, values), _fill(template.action, {"job": "JOB", "principal": "NAME", **values})
 
 

@@ -6,10 +6,11 @@ become exact GPU-microseconds before anything is sent.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from apportion.adapters import render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import known_of, send
@@ -87,10 +88,48 @@ def _budget_columns(columns: object) -> list[str]:
 
 async def show(place: ReadPlace, budget: Budget, pool: Pool = "") -> Answer:
     """Show one budget: balance, who may use it, and every change with its author and reason."""
+    filters = {"pool": pool} if pool else {}
     async with opened(place) as source:
-        await budget_of(source, budget)
-        reply = await source.ask("budget", budget=budget, **({"pool": pool} if pool else {}))
-    return Answer([Section(reply.rows, list(reply.columns))], as_of=reply.as_of)
+        lines = [row for row in await budget_of(source, budget) if not pool or row["pool"] == pool]
+        reply = await source.ask("budget", budget=budget, **filters)
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in reply.rows:
+        parts.setdefault(str(row["section"]), []).append(row)
+    told = [line for row in lines for line in _told(row)]
+    versions = [{**row, "what": "closed" if row["what"] == "closed" else "set"} for row in parts.get("version", [])]
+    money = sorted([*parts.get("grant", []), *parts.get("transfer", [])], key=lambda row: int(row["seq"]))
+    sections = [
+        Section(versions, ["time_ms", "pool", "what", "share_ppm", "principal", "reason"], key="versions", title="shares",
+                headings={"time_ms": "at", "principal": "by"}, drop=("pool",)),
+        Section(money, ["time_ms", "pool", "what", "gpu_us", "principal", "reason"], key="money", title="grants and transfers",
+                headings={"time_ms": "at", "principal": "by"}, drop=("pool",),
+                empty="never granted GPU time: not metered, its share alone counts"),
+        Section(parts.get("member", []), ["member", "what", "budget", "principal", "reason"], key="members", title="members",
+                headings={"what": "may", "principal": "by", "budget": "granted on"}, drop=("principal",),
+                empty="nobody but operators: apportion member grant BUDGET MEMBER"),
+        Section(parts.get("burn", []), ["what", "pool", "gpu_us", "unfunded_gpu_us"], key="burn", title="used by day",
+                headings={"what": "day", "gpu_us": "funded GPU-h"}, flexible="pool", empty="nothing yet"),
+    ]  # fmt: skip
+    return Answer(sections, told, more={"budget": lines}, as_of=reply.as_of)
+
+
+def _told(row: dict[str, Any]) -> list[str]:
+    """Return how a budget stands in sentences."""
+    closed = ", closed" if row["closed"] else ""
+    lines = [
+        f"{row['budget']} in pool {row['pool']}{closed}: {render.percent(row['share_ppm'])} of "
+        f"{row['parent'] or 'the pool'}, so {render.percent(row['entitled_ppm'])} of the pool's time",
+        f"  {render.gpus(row['running_milli'])} running ({render.gpu_count(row['funded_milli'])} funded), "
+        f"{render.gpus(row['pending_milli'])} waiting",
+    ]
+    if row["metered"]:
+        lasts = f"; at this rate for {render.duration(row['lasts_ms'])}" if row["lasts_ms"] is not None else ""
+        lines.append(
+            f"  granted {render.gpu_time(row['granted_gpu_us'] + row['transferred_gpu_us'])}, charged "
+            f"{render.gpu_time(row['charged_gpu_us'])}, reserved {render.gpu_time(row['reserved_gpu_us'])}, "
+            f"left {render.gpu_time(row['left_gpu_us'])}{lasts}"
+        )
+    return lines
 
 
 async def set_(
@@ -118,7 +157,8 @@ async def set_(
         )
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event)).answer(subject=budget, budget=budget)
+        subject = f"budget {budget} at {render.percent(share)} of its parent"
+        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
 
 
 async def grant(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = "") -> Answer:
@@ -131,7 +171,8 @@ async def grant(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = ""
         )
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event)).answer(subject=budget, budget=budget)
+        subject = f"{render.gpu_time(hours)} for {budget}"
+        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
 
 
 async def transfer(
@@ -156,7 +197,9 @@ async def transfer(
         )
         if place.dry_run:
             return await known_of(source, place, event, budget=from_)
-        return (await send(source, place, event)).answer(subject=f"{from_} to {to}", budget=from_)
+        return (await send(source, place, event, _OPTIONS)).answer(
+            subject=f"{render.gpu_time(hours)} from {from_} to {to}", budget=from_
+        )
 
 
 async def close(place: WritePlace, budget: Budget, pool: Pool = "") -> Answer:
@@ -167,7 +210,7 @@ async def close(place: WritePlace, budget: Budget, pool: Pool = "") -> Answer:
         event = checked(BudgetClosed, _OPTIONS, pool=await one_pool(source, pool), budget=budget, reason=place.reason)
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event)).answer(subject=budget, budget=budget)
+        return (await send(source, place, event, _OPTIONS)).answer(subject=f"close {budget}", budget=budget)
 
 
 async def member_grant(place: WritePlace, budget: Budget, member: Member, role: Role = "charge") -> Answer:
@@ -178,7 +221,9 @@ async def member_grant(place: WritePlace, budget: Budget, member: Member, role: 
         event = checked(MemberGranted, _OPTIONS, budget=budget, member=member, role=role, reason=place.reason)
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event)).answer(subject=f"{member} may {role} {budget}", budget=budget)
+        return (await send(source, place, event, _OPTIONS)).answer(
+            subject=f"{member} to {role} {budget}", budget=budget
+        )
 
 
 async def member_revoke(place: WritePlace, budget: Budget, member: Member, role: Role = "charge") -> Answer:
@@ -189,6 +234,6 @@ async def member_revoke(place: WritePlace, budget: Budget, member: Member, role:
         event = checked(MemberRevoked, _OPTIONS, budget=budget, member=member, role=role, reason=place.reason)
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event)).answer(
-            subject=f"{member} may no longer {role} {budget}", budget=budget
+        return (await send(source, place, event, _OPTIONS)).answer(
+            subject=f"{member} no longer to {role} {budget}", budget=budget
         )

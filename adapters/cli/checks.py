@@ -84,7 +84,10 @@ def difference_lines(found: dict[str, Any], cycles: int) -> list[str]:
     for side in ("stored", "derived"):
         if side in found:
             lines.append(f"  {side + ':':<9}{render.cell(side, found[side])}")
-    lines.append("the log and the core do not belong together; keep both, and compare with an archive or another copy")
+    lines.append(
+        "the log and this core do not belong together: another version decided it, or one of the logs was changed; "
+        "keep both, and compare with an archive or another copy"
+    )
     return lines
 
 
@@ -215,7 +218,7 @@ async def schema(
 
 
 def _document(document: dict[str, Any]) -> Answer:
-    return Answer(lines=render.json_text(document).splitlines(), document=document)
+    return Answer(text=render.json_text(document), document=document)
 
 
 def _about(struct: type) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from apportion.adapters import render
-from apportion.adapters.cli.asking import Opened, Reply
+from apportion.adapters.cli.asking import Opened
 from apportion.adapters.cli.failure import FAILED, Failure, unreachable
 from apportion.adapters.cli.output import Answer, AsOf, write_lines
 from apportion.adapters.cli.publishing import event_document, now_ms
@@ -36,6 +37,7 @@ class Outcome:
     decisions: list[dict[str, Any]] = field(default_factory=list)
     as_of: AsOf | None = None
     detached: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)  # of the verb, by field of the event
 
     @property
     def refusal(self) -> dict[str, Any] | None:
@@ -70,19 +72,19 @@ class Outcome:
             **({"as_of": self.as_of.document()} if self.as_of else {}),
         }
         if refusal is not None:
-            what, do = refusal_words(refusal)
+            what, do = refusal_words(refusal, self.options)
             raise Failure(FAILED, f"{subject}: refused: {what}", do, decision=refusal, event_seq=self.seq)
         code = 0 if self.decided or self.detached else FAILED
         return Answer(lines=self.lines(subject), document=document, as_of=self.as_of, code=code)
 
-    def tell(self, subject: str) -> None:
-        """Print the outcome to stderr, before something else is printed. Raises ``Failure`` when refused."""
-        answer = self.answer(subject)
-        write_lines(sys.stderr, answer.lines, None)
 
+async def send(
+    source: Opened, place: WritePlace, event: Event, options: Mapping[str, str], *, workload: str = ""
+) -> Outcome:
+    """Publish the event and wait for its decision. Raises ``Failure`` (3) when the log cannot be reached.
 
-async def send(source: Opened, place: WritePlace, event: Event, *, workload: str = "") -> Outcome:
-    """Publish the event and wait for its decision. Raises ``Failure`` (3) when the log cannot be reached."""
+    ``options`` names the option behind each field of the event, for the words of a refusal.
+    """
     import asyncio
 
     from apportion.adapters.bus.publisher import OutcomeUnknown, Publisher, PublishRefused
@@ -110,7 +112,9 @@ async def send(source: Opened, place: WritePlace, event: Event, *, workload: str
         await publisher.close()
     if place.detach:
         return Outcome(ack.seq, event_type, decided=False, detached=True)
-    return await outcome_of(source, ack.seq, event_type, place.timeout_ms, workload=workload)
+    outcome = await outcome_of(source, ack.seq, event_type, place.timeout_ms, workload=workload)
+    outcome.options = options
+    return outcome
 
 
 async def outcome_of(source: Opened, seq: int, event_type: str, timeout_ms: int, *, workload: str = "") -> Outcome:
@@ -118,46 +122,51 @@ async def outcome_of(source: Opened, seq: int, event_type: str, timeout_ms: int,
     if not await source.wait(seq, timeout_ms):
         return Outcome(seq, event_type, decided=False)
     reply = await source.ask("decision_of", event_seq=seq)
-    decisions = [_decision(row) for row in reply.rows if row["type"] != "accepted"]
+    decisions = [decision_of(row) for row in reply.rows if row["type"] != "accepted"]
     refused = any(decision["type"] in REFUSING for decision in decisions)
     if workload and reply.rows and not refused:
         cycle = await source.ask("decisions", cycle_seq=reply.rows[-1]["seq"], workload=workload)
         known = {(row["seq"], row["position"]) for row in reply.rows}
-        decisions += [_decision(row) for row in cycle.rows if (row["seq"], row["position"]) not in known]
+        decisions += [decision_of(row) for row in cycle.rows if (row["seq"], row["position"]) not in known]
     return Outcome(seq, event_type, bool(reply.rows), decisions, reply.as_of)
 
 
-def _decision(row: dict[str, Any]) -> dict[str, Any]:
+def decision_of(row: dict[str, Any]) -> dict[str, Any]:
     """Return a decision as it stands in its batch, with the batch's time."""
     return {"type": row["type"], "time_ms": row["time_ms"], **(row["body"] if isinstance(row["body"], dict) else {})}
 
 
 async def known_of(source: Opened, place: WritePlace, event: Event, **about: Any) -> Answer:
-    """Return the dry run: the event, and what is known now about what it touches."""
+    """Return the dry run: the event, and what is known now about what it touches. Nothing is decided by it."""
     document = event_document(place, event)
-    lines = [f"would publish {document['type']} as {place.principal} (nothing was sent)"]
-    lines += [f"  {name}: {_value(name, value)}" for name, value in document["data"].items()]
+    lines = [f"would publish {document['type']} as {place.principal}; nothing was sent"]
+    lines += [f"  {render.heading(name)}: {_value(name, value)}" for name, value in document["data"].items()]
     known: dict[str, Any] = {}
     as_of = None
     if about.get("budget"):
         reply = await source.ask("budgets")
-        rows = [row for row in reply.rows if row["budget"] == about["budget"]]
-        known["budget"], as_of = rows, reply.as_of
-        for row in rows:
-            lines.append(_budget_line(row))
+        known["budget"], as_of = [row for row in reply.rows if row["budget"] == about["budget"]], reply.as_of
+        lines += [_budget_line(row) for row in known["budget"]] or [f"budget {about['budget']} does not exist yet"]
     if about.get("pools"):
-        reply = await source.ask("pools")
-        known["pools"] = [row for row in reply.rows if row["pool"] in about["pools"]]
-        as_of = reply.as_of
-        for row in known["pools"]:
-            lines.append(
-                f"pool {row['pool']}: {render.gpus(row['free_milli'])} free, {render.gpus(row['pending_milli'])} asked for"
+        reply = await source.ask("status")
+        known["pools"], as_of = [row for row in reply.rows if row["pool"] in about["pools"]], reply.as_of
+        lines += [
+            f"pool {row['pool']}: {render.gpu_count(row['idle_milli'])} of {render.gpus(row['installed_milli'])} free; "
+            + (
+                f"{row['pending_count']:,} wait for {render.gpus(row['pending_milli'])}"
+                if row["pending_count"]
+                else "nothing waits"
             )
+            for row in known["pools"]
+        ]
     if about.get("workload"):
         reply = await source.ask("workload", workload=about["workload"])
-        known["workload"], as_of = reply.rows, reply.as_of
-        for row in reply.rows[:1]:
-            lines.append(f"workload {row['workload']}: {row['state']}")
+        known["workload"], as_of = reply.rows[:1], reply.as_of
+        lines += [f"{row['workload']} is {row['state']}" for row in known["workload"]]
+    if about.get("node"):
+        reply = await source.ask("nodes", node=about["node"])
+        known["node"], as_of = reply.rows, reply.as_of
+        lines += [f"node {row['node']} is {row['state']}, with {len(row['runs'])} runs" for row in reply.rows]
     return Answer(lines=lines, document={"dry_run": True, "event": document, "known": known}, as_of=as_of)
 
 
@@ -166,7 +175,7 @@ def _value(name: str, value: Any) -> str:
         import shlex
 
         return render.clean(shlex.join(value))
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return ", ".join(render.clean(str(part)) for part in value)
     if name == "env":
         return ", ".join(f"{key}={render.clean(text)}" for key, text in value.items())
@@ -174,26 +183,32 @@ def _value(name: str, value: Any) -> str:
 
 
 def _budget_line(row: dict[str, Any]) -> str:
-    return f"budget {row['budget']} in pool {row['pool']}"
+    left = f"{render.gpu_hours(row['left_gpu_us'])} GPU-h left" if row["metered"] else "not metered"
+    closed = ", closed" if row["closed"] else ""
+    return (
+        f"budget {row['budget']} in pool {row['pool']}: entitled to {render.percent(row['entitled_ppm'])} of its time, "
+        f"{left}; {render.gpus(row['running_milli'])} running, {render.gpus(row['pending_milli'])} waiting{closed}"
+    )
 
 
 async def follow(source: Opened, place: WritePlace, workload: str) -> Answer:
     """Tell each change of the workload on stderr until it is over; the exit code is that of its last run."""
     import asyncio
 
-    told = 0
+    told: set[tuple[int, int]] = set()
     while True:
-        reply = await source.ask("job", workload=workload)
-        told = _tell_new(reply, told, workload, quiet=place.as_json)
-        over = await source.ask("workload", workload=workload)
-        row = over.first
-        if row is not None and row.get("outcome"):
-            code = int(row.get("exit_code") or 0)
-            if row["outcome"] != "succeeded" and code == 0:
-                code = FAILED
-            return Answer(document={"workload": workload, **row}, as_of=over.as_of, code=code % 256)
+        reply = await source.ask("decisions", workload=workload)
+        for row in reply.rows:
+            if (row["seq"], row["position"]) not in told:
+                told.add((row["seq"], row["position"]))
+                if not place.as_json:
+                    write_lines(sys.stderr, decision_lines(workload, decision_of(row)), None)
+        ends = [row for row in reply.rows if row["type"] == "workload.closed"]
+        if ends:
+            last = next((decision_of(row) for row in reversed(reply.rows) if row["type"] == "run.closed"), {})
+            outcome = decision_of(ends[-1])["outcome"]
+            code = int(last.get("exit_code", 0)) % 256 or (0 if outcome == "succeeded" else FAILED)
+            document = {"workload": workload, "outcome": outcome, "exit_code": last.get("exit_code", 0),
+                        "decisions": [decision_of(row) for row in reply.rows]}  # fmt: skip
+            return Answer(document=document, as_of=reply.as_of, code=code)
         await asyncio.sleep(FOLLOW_EVERY_S)
-
-
-def _tell_new(reply: Reply, told: int, workload: str, *, quiet: bool) -> int:
-    return told

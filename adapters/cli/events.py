@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apportion.adapters import render
-from apportion.adapters.cli.failure import usage
+from apportion.adapters.cli.asking import opened
+from apportion.adapters.cli.deciding import decision_of
+from apportion.adapters.cli.failure import Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, open_logs
+from apportion.adapters.cli.telling import decision_lines
 from apportion.adapters.cli.verbs import Place, verb, whole
 
 if TYPE_CHECKING:
@@ -70,23 +73,23 @@ def line_of(record: Record) -> str:
     data = body.get("data") if isinstance(body, dict) else None
     if isinstance(data, dict):
         said = " ".join(
-            f"{name}={_short(name, value)}" for name, value in data.items() if value not in ("", None, [], {})
+            f"{render.heading(name)}={_short(name, value)}"
+            for name, value in data.items()
+            if value not in ("", None, [], {})
         )
     else:
         said = "unreadable: " + render.clean(document.get("raw", json.dumps(body))[:200])
     who = render.clean(str(document["principal"] or "?"))
     what = render.clean(str(document["type"] or document["subject"]))
-    return f"{record.seq:>9} {render.when(record.stored_ms)[:19]} {who:<12} {what:<22} {said}"
+    return f"{record.seq:>5} {render.when(record.stored_ms)[11:19]} {who:<9} {what:<18} {said}"
 
 
 def _short(name: str, value: Any) -> str:
     if isinstance(value, list) and name == "command":
         return render.clean(" ".join(str(part) for part in value))[:80]
-    return (
-        render.cell(name, value).replace(" ", "\N{NO-BREAK SPACE}")[:80]
-        if name.endswith("_ms")
-        else render.cell(name, value)[:80]
-    )
+    if isinstance(value, list):
+        return ",".join(render.clean(str(part)) for part in value)[:80]
+    return render.cell(name, value).replace(" %", "%")[:80]
 
 
 def wanted(record: Record, types: list[str], by: str, heartbeats: bool) -> bool:
@@ -184,8 +187,21 @@ async def show(
             raise usage(f"seq {seq:,} is beyond the log, which ends at {last_seq:,}", "`apportion events tail`")
         record = (await logs.events.read(seq - 1, 1))[0]
     document = document_of(record)
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    return Answer(lines=[render.clean_lines(text)], document=document, as_of=AsOf(last_seq, record.stored_ms))
+    answer = Answer(text=render.clean_lines(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
+    try:
+        async with opened(place) as source:
+            reply = await source.ask("decision_of", event_seq=seq)
+    except Failure:  # the record itself needs no projection
+        answer.document, answer.as_of = document, AsOf(last_seq, record.stored_ms)
+        return answer
+    decisions = [decision_of(row) for row in reply.rows if row["type"] != "accepted"]
+    for decision in decisions:
+        answer.lines += decision_lines(str(decision.get("workload") or document["type"]), decision)
+    if not decisions:
+        answer.lines = ["the core accepted it" if reply.rows else "no cycle has answered it yet"]
+    answer.document = {**document, "decisions": decisions, "decided": bool(reply.rows)}
+    answer.as_of = reply.as_of
+    return answer
 
 
 async def export(

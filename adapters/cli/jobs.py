@@ -41,7 +41,7 @@ async def why(place: ReadPlace, job: Job) -> Answer:
     for row in reply.rows:
         parts.setdefault(str(row["section"]), []).append(row)
     lines = _why_now(workload, parts, at_ms)
-    lines += _why_budget(parts)
+    lines += _why_budget(parts) if parts.get("now") else []
     sections = []
     if parts.get("instead"):
         rows = [{**row, "why": words_of("funding", str(row["reason"]), {})[0]} for row in parts["instead"]]
@@ -123,13 +123,18 @@ async def job(
     sections = [
         Section(
             [{**row, "on": _on(row)} for row in runs.rows],
-            ["run", "outcome", "placed_ms", "end_ms", "on", "funded_gpu_us", "unfunded_gpu_us", "exit_code"],
-            key="runs", title="runs", headings={"placed_ms": "from", "end_ms": "to", "exit_code": "exit"},
+            ["run", "outcome", "placed_ms", "ran_ms", "cost", "exit_code", "on"],
+            key="runs",
+            title="runs",
+            headings={"placed_ms": "from", "ran_ms": "for", "exit_code": "exit"},
             empty="it has not run yet; `apportion why` tells the reason",
             shown=[_run_shown(row) for row in runs.rows],
+            drop=("exit_code",),
         ),
-        Section(timeline, ["time_ms", "seq", "text"], key="history", title="history",
-                headings={"time_ms": "at", "text": "what"}),
+        Section(
+            timeline, ["time_ms", "seq", "text"], key="history", title="history",
+            headings={"time_ms": "at", "text": "what"}, drop=("seq",),
+        ),
     ]  # fmt: skip
     return Answer(sections, _job_lines(workload), more={"workload": workload}, as_of=history.as_of)
 
@@ -165,11 +170,20 @@ def _on(row: dict[str, Any]) -> str:
 
 
 def _run_shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a run as a table shows it: an open one has no end."""
-    is_open = bool(row["is_open"])
-    outcome = "in progress" if is_open else row["outcome"]
-    return {**row, "outcome": outcome, "end_ms": None if is_open else row["end_ms"], "on": _on(row),
-            "exit_code": None if is_open else row["exit_code"]}  # fmt: skip
+    """Return a run as a table shows it: how long it ran, what it cost, and who paid."""
+    paid = [
+        f"{render.gpu_time(row[f'{payer}_gpu_us'])} {payer}"
+        for payer in ("funded", "unfunded")
+        if row[f"{payer}_gpu_us"]
+    ]
+    return {
+        **row,
+        "outcome": "in progress" if row["is_open"] else row["outcome"],
+        "ran_ms": row["end_ms"] - row["placed_ms"],
+        "cost": ", ".join(paid) or "nothing",
+        "exit_code": None if row["is_open"] else row["exit_code"],
+        "on": _on(row),
+    }
 
 
 def _told(row: dict[str, Any], workload: str) -> dict[str, Any]:
@@ -177,14 +191,16 @@ def _told(row: dict[str, Any], workload: str) -> dict[str, Any]:
     detail = row.get("detail") or {}
     if row["source"] == "decision":
         lines = decision_lines("", {**detail, "type": row["what"]})
-        text = " ".join(line.strip().lstrip(": ") for line in lines)
+        text = "; ".join(
+            line.strip().lstrip(": ") for line in lines if not line.startswith(("  what helps", "  to change"))
+        )
     elif row["source"] == "event":
         text = _event_words(row, detail)
     elif row["source"] == "allocation":
-        amount = f"{render.gpu_hours(row['gpu_us'])} GPU-h"
+        amount = render.gpu_time(row["gpu_us"])
         text = f"held {render.gpus(row['gpus_milli'])} on {row['node']}, paid by {row['payer']}: {amount}"
     else:
-        text = f"ledger: {row['what']} {row['reason']} {render.gpu_hours(row['gpu_us'])} GPU-h"
+        text = f"ledger: {row['what']} {row['reason']} {render.gpu_time(row['gpu_us'])}"
     return {**row, "text": text}
 
 

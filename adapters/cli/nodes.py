@@ -6,7 +6,7 @@ until when: it evicts nothing, and says so.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from apportion.adapters.cli.finding import node_of, one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
 from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of, read_verb, write_verb
+from apportion.adapters.wording import words_of
 
 PANEL = "Nodes"
 REFUNDS = ("unconfirmed", "since_checkpoint", "whole_run")
@@ -50,12 +51,38 @@ async def list_(
     """Show the nodes: state, GPUs, what is free, last heartbeat."""
     async with opened(place) as source:
         reply = await source.ask("nodes", **({"pool": pool} if pool else {}))
+    columns = ["node", "pool", "state", "gpus", "free_milli", "runs", "busy_ppm", "last_beat_ms", "reason"]
+    shown = [
+        {
+            **row,
+            "free_milli": row["unused_milli"] if row["state"] == "in service" else 0,
+            "runs": len(row["runs"]),
+            "reason": node_reason(row),
+        }
+        for row in reply.rows
+    ]
     section = Section(
         reply.rows,
-        list(reply.columns),
+        columns,
+        shown=shown,
+        headings={"free_milli": "free", "busy_ppm": "busy", "last_beat_ms": "last heard"},
         empty="no node has joined; start an agent: apportion agent --node NAME --gpus 8",
+        drop=("pool", "busy_ppm", "last_beat_ms"),
     )
     return Answer([section], as_of=reply.as_of)
+
+
+def node_reason(row: dict[str, Any]) -> str:
+    """Return why a node is not, or not wholly, in service."""
+    told = []
+    reason = row["reason"] or ""
+    if row["state"] == "suspended":
+        told.append(words_of("node", reason, {})[0])
+    elif row["state"] == "cordoned":
+        told.append(f"by {row['principal']}" + (f": {reason}" if reason else ""))
+    if row["gpus_broken"]:
+        told.append(f"broken GPUs: {', '.join(str(gpu) for gpu in row['gpus_broken'])}")
+    return render.clean("; ".join(told))
 
 
 async def cordon(place: WritePlace, node: Node) -> Answer:
@@ -67,7 +94,7 @@ async def cordon(place: WritePlace, node: Node) -> Answer:
         event = checked(NodeCordoned, _OPTIONS, node=node, reason=place.reason)
         if place.dry_run:
             return await known_of(source, place, event, node=node)
-        answer = (await send(source, place, event)).answer(subject=f"node {node} cordoned", node=node)
+        answer = (await send(source, place, event, _OPTIONS)).answer(subject=f"cordon {node}", node=node)
         answer.lines += await _still_running(source, node)
         return answer
 
@@ -81,7 +108,7 @@ async def uncordon(place: WritePlace, node: Node) -> Answer:
         event = checked(NodeUncordoned, _OPTIONS, node=node, reason=place.reason)
         if place.dry_run:
             return await known_of(source, place, event, node=node)
-        return (await send(source, place, event)).answer(subject=f"node {node} uncordoned", node=node)
+        return (await send(source, place, event, _OPTIONS)).answer(subject=f"uncordon {node}", node=node)
 
 
 async def drain(place: WritePlace, node: Node) -> Answer:
@@ -93,15 +120,24 @@ async def drain(place: WritePlace, node: Node) -> Answer:
 
 
 async def _still_running(source: Opened, node: str) -> list[str]:
-    reply = await source.ask("runs", node=node, open=True)
-    if not reply.rows:
+    """Say what goes on on a node, and how long each of it is protected."""
+    found = (await source.ask("nodes", node=node)).first
+    references = [str(reference) for reference in (found or {}).get("runs", [])]
+    if not references:
         return [f"nothing runs on {node}: it is empty"]
-    lines = [f"{len(reply.rows)} run(s) go on there:"]
-    for row in reply.rows:
-        until = row.get("protected_until_ms")
+    lines = [f"1 run on {node} goes on:" if len(references) == 1 else f"{len(references)} runs on {node} go on:"]
+    for reference in references:
+        workload, _, number = reference.rpartition("#")
+        run = next(
+            (row for row in (await source.ask("runs", workload=workload)).rows if str(row["run"]) == number), None
+        )
+        if run is None:
+            continue
+        until = run["protected_until_ms"]
+        limit = (await source.ask("workload", workload=workload)).rows[0]["expected_runtime_ms"]
+        ends = f"; it stated to end by {render.when(run['placed_ms'] + limit)}" if limit else "; it has stated no limit"
         lines.append(
-            f"  {row['workload']} run {row['run']}, {render.gpus(row['gpus_milli'])}"
-            + (f", protected until {render.when(until)}" if until else "")
+            f"  {workload} run {number}, {render.gpus(run['gpus_milli'])}, protected until {render.when(until)}{ends}"
         )
     return lines
 
@@ -142,4 +178,4 @@ async def policy_set(
         event = checked(PolicyActivated, _OPTIONS, pool=await one_pool(source, pool), reason=place.reason, **changes)
         if place.dry_run:
             return await known_of(source, place, event, pools=[pool])
-        return (await send(source, place, event)).answer(subject=f"policy of {pool}", pool=pool)
+        return (await send(source, place, event, _OPTIONS)).answer(subject=f"policy of {pool}", pool=pool)

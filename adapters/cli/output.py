@@ -56,6 +56,8 @@ class Section:
     empty: str = ""  # shown instead of an empty table: what that means and the next command
     shown: Sequence[Row] | None = None  # rows as the table shows them, where they differ (bars, sentences)
     after: Sequence[str] = ()  # sentences under this table
+    drop: Sequence[str] = ()  # columns that go first where the terminal is too narrow
+    flexible: str = ""  # the column that wraps; the last one unless named
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Answer:
     sections: list[Section] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)  # sentences after the tables: next commands
+    text: str = ""  # printed as it is, before everything else
     document: Any = None
     more: dict[str, Any] = field(default_factory=dict)  # further keys of the JSON document
     as_of: AsOf | None = None
@@ -145,6 +148,7 @@ def _show_table(answer: Answer, form: Format, out: TextIO) -> None:
     width, colour = terminal_width(out), wants_colour(out)
     sections = answer.sections[:1] if form.only else answer.sections
     if not form.only:
+        out.write(answer.text)
         write_lines(out, answer.lines, width)
     for position, section in enumerate(sections):
         if not form.only and (position or answer.lines):
@@ -166,6 +170,8 @@ def _show_table(answer: Answer, form: Format, out: TextIO) -> None:
             headings=section.headings,
             total=None if form.only else section.total,
             colour=colour,
+            drop=() if form.only else section.drop,
+            flexible=section.flexible if section.flexible in names else "",
         )
         if not form.only:
             write_lines(out, section.after, width)
@@ -175,7 +181,8 @@ def _show_table(answer: Answer, form: Format, out: TextIO) -> None:
 
 
 def write_lines(out: TextIO, lines: Sequence[str], width: int | None) -> None:
-    """Write sentences, wrapped at the terminal's width with the indent of their first line."""
+    """Write sentences, wrapped at the terminal's width with the indent of their first line; numbers keep their units."""
+    import re
     import textwrap
 
     for line in lines:
@@ -183,17 +190,16 @@ def write_lines(out: TextIO, lines: Sequence[str], width: int | None) -> None:
             out.write(line + "\n")
             continue
         indent = " " * (len(line) - len(line.lstrip()))
-        out.write(
-            textwrap.fill(
-                line.strip(),
-                max(20, width),
-                initial_indent=indent,
-                subsequent_indent=indent + "  " if indent else "",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            + "\n"
+        kept = re.sub(r"(\d) (%|GPUs?\b|GPU-[hs]\b)", "\\1\N{NO-BREAK SPACE}\\2", line.strip())
+        filled = textwrap.fill(
+            kept,
+            max(20, width),
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
+        out.write(filled.replace("\N{NO-BREAK SPACE}", " ") + "\n")
 
 
 def _pick(section: Section, form: Format) -> tuple[list[str], list[Row]]:

@@ -128,7 +128,7 @@ def _pool_lines(row: dict[str, Any]) -> list[str]:
     blocks = sorted((int(size), count) for size, count in _pairs(row["free_blocks"]))
     if blocks:
         listed = ", ".join(f"{count:,} of {size}" for size, count in blocks)
-        lines.append(f"free blocks on one node (each size counted by itself): {listed}")
+        lines.append(f"free blocks, each size by itself: {listed}")
     return lines
 
 
@@ -168,12 +168,33 @@ async def queue(
             "queue", state=state, row_limit=limit, **given(budget=budget, pool=pool, principal=who)
         )
     rows = [{**row, **reason_words(row)} for row in reply.rows]
-    columns = ["position", "workload", "state", "gpus_milli", "budget", "pool", "principal", "age_ms", "why"]
+    rows.sort(
+        key=lambda row: (row["pool"], row["state"] == "pending")
+    )  # what runs first; the projection's order inside
+    shown = [{**row, "earliest_ms": (row["numbers"] or {}).get("earliest_ms"), "why": row["short"]} for row in rows]
+    for row in rows:
+        del row["short"]
+    columns = [
+        "position",
+        "workload",
+        "state",
+        "gpus_milli",
+        "budget",
+        "pool",
+        "principal",
+        "age_ms",
+        "earliest_ms",
+        "why",
+    ]
     section = Section(
         rows,
-        without_constant(columns, rows, "pool", "principal"),
-        headings={"position": "#", "gpus_milli": "GPUs", "principal": "user"},
+        without_constant(
+            columns, shown, "pool", "principal", *(["earliest_ms"] if not any(r["earliest_ms"] for r in shown) else [])
+        ),
+        shown=shown,
+        headings={"position": "#", "gpus_milli": "GPUs", "principal": "user", "earliest_ms": "starts by"},
         empty=_nothing_queued(who, budget),
+        drop=("earliest_ms", "age_ms", "principal", "pool"),
     )
     after = [f"the first {limit:,} are shown; --limit shows more"] if len(rows) == limit else []
     return Answer([section], after=after, as_of=reply.as_of)
@@ -186,17 +207,19 @@ def _nothing_queued(who: str, budget: str) -> str:
 
 
 def reason_words(row: dict[str, Any]) -> dict[str, str]:
-    """Return ``why`` and ``action`` for a row of the queue: why it waits, or who pays for its run."""
-    reason = row.get("reason")
+    """Return ``why`` and ``action`` for a row of the queue, and ``short``: the same without numbers."""
+    reason = str(row.get("reason") or "")
     if row["state"] == "pending":
         if not reason:
-            return {"why": "not explained yet", "action": ""}
-        sentence, action = words_of("pending", str(reason), row.get("numbers") or {})
-        return {"why": sentence, "action": action.replace("JOB", str(row["workload"]))}
+            return {"why": "not explained yet", "action": "", "short": "not explained yet"}
+        sentence, action = words_of("pending", reason, row.get("numbers") or {})
+        short = words_of("pending", reason, {})[0]
+        return {"why": sentence, "action": action.replace("JOB", str(row["workload"])), "short": short}
     if not reason:
-        return {"why": "", "action": ""}
-    sentence, action = words_of("funding", str(reason), {})
-    return {"why": f"{'funded' if row.get('payer') == 'budget' else 'unfunded'}: {sentence}", "action": action}
+        return {"why": "", "action": "", "short": ""}
+    sentence, action = words_of("funding", reason, {})
+    paid = "funded" if row.get("payer") == "budget" else "unfunded"
+    return {"why": f"{paid}: {sentence}", "action": action, "short": f"{paid}: {sentence}"}
 
 
 # -- share and usage ---------------------------------------------------------------------------------------------------
@@ -223,7 +246,8 @@ async def share(
     }  # fmt: skip
     shown = [{**row, "budget": indented(row), "bar": bar(row["got_of_used_ppm"], row["entitled_ppm"])} for row in rows]
     section = Section(rows, without_constant(columns, rows, "pool"), shown=shown, headings=headings,
-                      empty="no budget yet; an operator makes one: apportion budget set lab --share 100%")  # fmt: skip
+                      empty="no budget yet; an operator makes one: apportion budget set lab --share 100%",
+                      drop=("share_ppm", "unfunded_gpu_us", "bar"), flexible="bar")  # fmt: skip
     after = (
         ["got: part of the GPU time that was used; runs and waits in GPUs; a parent's line includes those below it"]
         if rows
@@ -287,6 +311,7 @@ async def usage(
         headings={"gpu_us": "in all GPU-h"},
         total={names[0]: "total", **total} if names and rows else None,
         empty="no GPU time was used in that period; `apportion queue` shows what runs now",
+        flexible=names[-1] if names else "",
     )
     return Answer([section], more={"total": total}, as_of=reply.as_of)
 

@@ -6,6 +6,7 @@ what a decision says beside its reason.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from apportion.adapters import render
@@ -14,14 +15,19 @@ from apportion.adapters.wording import words_of
 REFUSING = ("rejected", "workload.rejected")
 
 
-def refusal_words(decision: dict[str, Any]) -> tuple[str, str]:
-    """Return ``(sentence, action)`` of a refusing decision."""
-    numbers = {name: value for name, value in decision.items() if isinstance(value, (int, str)) and name != "reason"}
+def refusal_words(decision: dict[str, Any], options: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return ``(sentence, action)`` of a refusing decision; ``options`` names the option behind each field."""
+    numbers = {
+        name: render.clean(value) if isinstance(value, str) else value
+        for name, value in decision.items()
+        if isinstance(value, (int, str)) and name != "reason"
+    }
+    field = str(numbers.get("field") or "")
+    numbers["field"] = (options or {}).get(field, field)
     numbers.update(decision.get("numbers") or {})
     sentence, action = words_of("refusal", str(decision["reason"]), numbers)
-    if decision.get("field") and decision["field"] not in sentence:
-        sentence += f" (field {render.clean(str(decision['field']))})"
-    return sentence, action
+    shown = str(numbers["field"])
+    return sentence + (f" ({shown})" if shown and shown not in sentence else ""), action
 
 
 def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
@@ -79,12 +85,12 @@ def closed_words(decision: dict[str, Any]) -> str:
     """Return the final account of a run in one sentence."""
     ran_ms = decision["end_ms"] - decision["placed_ms"]
     sentence, _action = words_of("outcome", decision["outcome"], {**decision, "ran_ms": ran_ms})
-    paid = [f"{render.gpu_hours(decision['charged_gpu_us'])} GPU-h charged to {decision['budget']}"]
+    paid = [f"{render.gpu_time(decision['charged_gpu_us'])} charged to {decision['budget']}"]
     if decision["unfunded_gpu_us"]:
-        paid.append(f"{render.gpu_hours(decision['unfunded_gpu_us'])} GPU-h unfunded")
+        paid.append(f"{render.gpu_time(decision['unfunded_gpu_us'])} unfunded")
     refunded = decision.get("refunded_gpu_us", 0) + decision.get("unfunded_refunded_gpu_us", 0)
     if refunded:
-        paid.append(f"{render.gpu_hours(refunded)} GPU-h given back")
+        paid.append(f"{render.gpu_time(refunded)} given back")
     if decision.get("requeued"):
         paid.append("it is queued again")
     return f"run {decision['run']} ended: {sentence}; {', '.join(paid)}"

@@ -134,11 +134,9 @@ async def submit(
         )
         if place.dry_run:
             return await known_of(source, place, event, budget=budget, pools=pools)
-        outcome = await send(source, place, event, workload=workload)
-        if not wait:
-            return outcome.answer(subject=f"{workload}", job=workload)
-        outcome.tell(subject=workload)
-        return await follow(source, place, workload)
+        outcome = await send(source, place, event, _OPTIONS, workload=workload)
+        answer = outcome.answer(subject=workload, job=workload)  # raises when it was refused
+        return await follow(source, place, workload) if wait and outcome.decided else answer
 
 
 def _environment(texts: list[str]) -> dict[str, str]:
@@ -163,7 +161,7 @@ async def cancel(place: WritePlace, job: Job) -> Answer:
         event = checked(WorkloadCancelled, _OPTIONS, workload=workload, reason=place.reason)
         if place.dry_run:
             return await known_of(source, place, event, workload=workload)
-        return (await send(source, place, event, workload=workload)).answer(subject=workload, job=workload)
+        return (await send(source, place, event, _OPTIONS, workload=workload)).answer(subject=workload, job=workload)
 
 
 async def reprioritize(
@@ -179,4 +177,4 @@ async def reprioritize(
         event = checked(WorkloadReprioritized, _OPTIONS, workload=workload, priority=priority, reason=place.reason)
         if place.dry_run:
             return await known_of(source, place, event, workload=workload)
-        return (await send(source, place, event, workload=workload)).answer(subject=workload, job=workload)
+        return (await send(source, place, event, _OPTIONS, workload=workload)).answer(subject=workload, job=workload)

@@ -41,8 +41,8 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 def _commands(group: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
-    for name, command in group.commands.items():  # type: ignore[attr-defined]  # a group
-        found += _commands(command, (*path, name)) if hasattr(command, "commands") else [(*path, name)]
+    for name, found_command in group.commands.items():  # type: ignore[attr-defined]  # a group
+        found += _commands(found_command, (*path, name)) if hasattr(found_command, "commands") else [(*path, name)]
     return found
 
 
