@@ -1,0 +1,368 @@
+"""Replay: from any snapshot, by trusting or verifying, one by one or in bulk, to the same bytes; and no changed byte passes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, get_args
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.chaos import Chaos, Seeded
+from tests.core.story import START_MS, Story
+from tests.strategies import POISON_NUMBERS
+
+from apportion.core import events as ev
+from apportion.core.decisions import AnyDecision, PlanPublished, RunResized, decode_batch
+from apportion.core.engine import Core
+from apportion.core.envelope import Record, encode, subject_of
+from apportion.core.errors import ApportionError, Divergence, LogGap, SnapshotInvalid
+from apportion.core.fold import beats, records
+from apportion.core.policy import cycle
+
+quick = settings(derandomize=True, deadline=None, max_examples=25)
+SEED, ACTIONS = 30, 110
+
+
+@cache
+def told() -> Story:
+    """A story with everything in it, told once."""
+    story = Story()
+    chaos = Chaos(story, Seeded(SEED))
+    story.watchers = (chaos,)
+    chaos.begin()
+    for _ in range(ACTIONS):
+        chaos.act()
+    return story
+
+
+@cache
+def digests() -> list[str]:
+    """The digest after each record of the story, cycles decided; index 0 is the beginning."""
+    core, found = Core.new(), [Core.new().digest()]
+    for record in told().records:
+        if core.fold(record):
+            core.verify(told().batches[record.seq])
+        found.append(core.digest())
+    return found
+
+
+def forbidden(*_: Any) -> None:
+    raise AssertionError("trusting decides nothing")
+
+
+def replay(core: Core, how: Callable[[Core, bytes], None], to_seq: int) -> None:
+    """Fold the story's records from where the core is up to ``to_seq``."""
+    for record in told().records[core.seq : to_seq]:
+        if core.fold(record):
+            how(core, told().batches[record.seq])
+
+
+def test_the_story_is_worth_replaying() -> None:
+    """Every kind of decision that this core makes is in it."""
+    kinds = {type(decision) for body in told().batches.values() for decision in decode_batch(body).decisions}
+
+    assert kinds == set(get_args(AnyDecision)) - {RunResized, PlanPublished}
+    assert len(told().batches) > 40
+
+
+@quick
+@given(st.data())
+def test_from_a_snapshot_anywhere_the_rest_is_byte_equal(data: st.DataObject) -> None:
+    """Also from one taken between a tick and its cycle."""
+    last = len(told().records)
+    at = data.draw(st.integers(0, last))
+    to = data.draw(st.integers(at, last))
+    core = Core.new()
+    replay(core, Core.trust, max(at - 1, 0))
+    pending = at > 0 and core.fold(told().records[at - 1])
+
+    restored = Core.from_snapshot(core.snapshot())
+
+    assert restored.digest() == core.digest()
+    assert restored.snapshot() == core.snapshot()
+    assert restored.tick_pending == pending
+    if pending:
+        restored.verify(told().batches[at])
+    replay(restored, Core.verify, to)
+    assert restored.digest() == digests()[to]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_trusting_decides_nothing_and_reaches_the_same_state(check: bool) -> None:
+    core = Core.new()
+    with mock.patch.object(cycle, "run_cycle", forbidden), mock.patch("apportion.core.engine.run_cycle", forbidden):
+        replay(core, lambda c, body: c.trust(body, check=check), len(told().records))
+
+    assert core.digest() == digests()[-1]
+
+
+def test_verifying_derives_every_byte_again() -> None:
+    core = Core.new()
+    replay(core, Core.verify, len(told().records))
+
+    assert core.digest() == digests()[-1]
+    assert core.cycle == len(told().batches)
+
+
+@quick
+@given(st.lists(st.integers(1, 60), min_size=1))
+def test_reading_in_bulk_is_reading_one_by_one(sizes: list[int]) -> None:
+    story, core, position = told(), Core.new(), 0
+    while position < len(story.records):
+        chunk = story.records[position : position + sizes[position % len(sizes)]]
+        done = 0
+        while done < len(chunk):
+            done = core.fold_many(chunk, done)
+            if core.tick_pending:
+                core.trust(story.batches[core.seq])
+        position += len(chunk)
+        assert core.digest() == digests()[position]
+
+
+def test_the_log_must_be_whole_and_in_order() -> None:
+    first, second, third = told().records[:3]
+    core = Core.new()
+    core.fold(first)
+    before = core.digest()
+
+    for wrong in (first, third):
+        with pytest.raises(LogGap, match="expected seq 2"):
+            core.fold(wrong)
+        with pytest.raises(LogGap, match="expected seq 2"):
+            core.fold_many([wrong])
+    assert core.digest() == before
+    assert core.fold_many([second, third]) == 2
+    with pytest.raises(LogGap, match="expected seq 4, got 3"):
+        core.fold_many([third])
+
+
+def test_a_pending_cycle_is_answered_before_anything_else() -> None:
+    seq = next(iter(told().batches))
+    core = Core.new()
+    replay(core, Core.trust, seq - 1)
+
+    with pytest.raises(ApportionError, match="no cycle is pending"):
+        core.decide()
+    assert core.fold(told().records[seq - 1])
+    for read in (core.fold, lambda record: core.fold_many([record])):
+        with pytest.raises(ApportionError, match="undecided"):
+            read(told().records[seq])
+
+
+# -- changed batches ---------------------------------------------------------------------------------------------------
+
+
+def mutations(batch: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (what, changed copy) for each class of field: every envelope field, and each field of each kind of decision."""
+    for name in ("core", "cycle", "seq", "time_ms"):
+        yield name, {**batch, name: batch[name] + 1}
+    for name in ("chain", "digest"):
+        yield name, {**batch, name: batch[name][:-1] + ("0" if batch[name][-1] != "0" else "1")}
+    for index, decision in enumerate(batch["decisions"]):
+        for name, value in decision.items():
+            if name != "type" and (changed := other(value)) != value:
+                decisions = list(batch["decisions"])
+                decisions[index] = {**decision, name: changed}
+                yield f"{decision['type']}.{name}", {**batch, "decisions": decisions}
+        without = batch["decisions"][:index] + batch["decisions"][index + 1 :]
+        yield f"without {decision['type']}", {**batch, "decisions": without}
+    if len(batch["decisions"]) > 1 and batch["decisions"][0] != batch["decisions"][-1]:
+        yield "order", {**batch, "decisions": batch["decisions"][::-1]}
+    for name, value in batch["books"][0].items():
+        yield f"books.{name}", {**batch, "books": [{**batch["books"][0], name: other(value)}, *batch["books"][1:]]}
+
+
+def other(value: Any) -> Any:
+    """Return another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, str):
+        return value + "x"
+    if isinstance(value, list):
+        return [*value[:-1], other(value[-1])] if value else value
+    if isinstance(value, dict):
+        return {key: other(entry) for key, entry in value.items()}
+    return value
+
+
+@cache
+def changed() -> dict[str, tuple[int, bytes]]:
+    """One changed batch per class of field: what -> (seq of its tick, bytes)."""
+    found: dict[str, tuple[int, bytes]] = {}
+    for seq, body in told().batches.items():
+        for what, batch in mutations(msgspec.json.decode(body)):
+            found.setdefault(what, (seq, encode(batch)))
+    return found
+
+
+@cache
+def snapshots() -> dict[int, bytes]:
+    """A snapshot right after each tick was folded, its cycle pending."""
+    wanted = {seq for seq, _ in changed().values()}
+    core, found = Core.new(), {}
+    for record in told().records:
+        if core.fold(record):
+            if record.seq in wanted:
+                found[record.seq] = core.snapshot()
+            core.trust(told().batches[record.seq])
+    return found
+
+
+def test_verify_stops_at_the_changed_cycle_and_names_both_sides() -> None:
+    assert len(changed()) > 90
+    for what, (seq, body) in changed().items():
+        core = Core.from_snapshot(snapshots()[seq])
+
+        with pytest.raises(Divergence) as caught:
+            core.verify(body)
+
+        assert caught.value.seq == seq, what
+        assert caught.value.stored != caught.value.derived, what
+        assert caught.value.stored in str(caught.value)
+        assert caught.value.derived in str(caught.value)
+
+
+def test_trust_takes_no_batch_that_does_not_lead_where_it_says() -> None:
+    for what, (seq, body) in changed().items():
+        core = Core.from_snapshot(snapshots()[seq])
+
+        try:
+            core.trust(body)
+        except ApportionError:
+            continue
+        pytest.fail(f"a batch with another {what} was trusted")
+
+
+def test_a_batch_of_other_bytes_with_equal_meaning_is_not_the_stored_one() -> None:
+    seq, body = next(iter(told().batches.items()))
+    before = Core.new()
+    replay(before, Core.trust, seq - 1)
+    before.fold(told().records[seq - 1])
+    spaced = body.replace(b'{"core":', b'{ "core":', 1)
+    unknown = body[:-1] + b',"colour":"blue"}'
+    assert len({body, spaced, unknown}) == 3
+
+    for stored in (spaced, unknown):
+        with pytest.raises(Divergence, match="bytes"):
+            Core.from_snapshot(before.snapshot()).verify(stored)
+
+
+@quick
+@given(st.data())
+def test_a_changed_snapshot_is_not_loaded(data: st.DataObject) -> None:
+    core = Core.new()
+    replay(core, Core.trust, 60)
+    snapshot = core.snapshot()
+    at = data.draw(st.integers(0, len(snapshot) - 1))
+    flipped = snapshot[:at] + bytes([snapshot[at] ^ data.draw(st.integers(1, 255))]) + snapshot[at + 1 :]
+
+    for damaged in (flipped, snapshot[:at], snapshot + b"\0"):
+        with pytest.raises(SnapshotInvalid):
+            Core.from_snapshot(damaged)
+
+
+# -- heartbeats --------------------------------------------------------------------------------------------------------
+
+
+def heartbeat_body(rng: random.Random, node: str, number: int, at_ms: int) -> bytes:
+    """Return a heartbeat, plain or with something unusual in its envelope or payload."""
+    data: dict[str, Any] = {"node": node, "beat": number}
+    body: dict[str, Any] = {"id": "x", "type": "node.heartbeat", "at_ms": at_ms, "data": data}
+    if rng.random() < 0.3:
+        data |= rng.choice(
+            [
+                {"gpus_down": [0]}, {"gpus_down": []}, {"gpus_down": [72]}, {"runs": []}, {"runs": ["w#1"]}, {"runs": None},
+                {"busy_milli": 8_000, "watts": 700}, {"unknown": {"a": [1, {"b": 2}]}}, {"beat": rng.choice(POISON_NUMBERS)},
+                {"beat": 1}, {"node": "a*b"}, {"beat": "7"}, {"beat": 1.0}, {"unknown": "a{{{{[[["}, {"beat": None},
+            ]
+        )  # fmt: skip
+    if rng.random() < 0.2:
+        body |= rng.choice(
+            [
+                {"v": 2}, {"v": "1"}, {"cause": 5}, {"cause": "e1"}, {"flow": None}, {"at_ms": -1}, {"at_ms": 2**63}, {"id": 5},
+                {"at_ms": "now"}, {"type": "pool.defined"}, {"id": ""}, {"at_ms": at_ms + 10**9}, {"more": [[[[]]]]}, {"data": []},
+            ]
+        )  # fmt: skip
+    encoded = encode(body)
+    return encoded if rng.random() < 0.95 else rng.choice([encoded[:-1], encoded + b" ", b" " + encoded, b"\xff" + encoded])
+
+
+@pytest.mark.parametrize("time_source", ["stated", "stored"])
+def test_heartbeats_in_the_fast_lane_one_by_one_and_the_slow_way_are_the_same(time_source: Any) -> None:
+    """The slow way never sees the one-pass decoder: it takes every heartbeat apart like any other event."""
+    rng = random.Random(5)
+    story = Story()
+    story.open(time_source)
+    story.tell(ev.PoolDefined(pool="p"))
+    for node in ("n1", "n2", "n3"):
+        story.tell(ev.NodeJoined(node=node, pool="p", gpus=8, agent=f"agent-{node}"))
+    for number in range(1, 1_500):
+        story.now_ms += rng.choice([0, 0, 1, 10_000, -5_000, 100_000])
+        node = rng.choice(["n1", "n1", "n2", "n3", "gone"])
+        who = rng.choice([f"agent-{node}"] * 8 + ["agent-n1", "ops", "mallory"])
+        if rng.random() < 0.02:
+            story.tick()
+        subject = rng.choice([subject_of(who, "node.heartbeat")] * 30 + [f"ap.ev.{who}.x.node.heartbeat", "node.heartbeat"])
+        story.send(subject, heartbeat_body(rng, node, number, story.now_ms))
+    assert story.core.state.counters.heartbeats > 300
+    assert story.refused() > 100
+
+    def run(bulk: bool) -> list[str]:
+        core, found, position = Core.new(), list[str](), 0
+        while position < len(story.records):
+            some = story.records[position : position + 40]
+            done = 0
+            while done < len(some):
+                done = core.fold_many(some, done) if bulk else done + int(core.fold(some[done]) or True)
+                if core.tick_pending:
+                    core.verify(story.batches[core.seq])
+            position += len(some)
+            found.append(core.digest())
+        return found
+
+    lanes = run(bulk=True)
+    assert lanes == run(bulk=False)
+    slow = NeverMatches()
+    with mock.patch.object(records, "heartbeat_decoder", slow), mock.patch.object(beats, "heartbeat_decoder", slow):
+        assert lanes == run(bulk=True)
+
+
+class NeverMatches:
+    """A one-pass decoder that can read nothing."""
+
+    def decode(self, _body: bytes) -> Any:
+        """Refuse, as for a body of another shape."""
+        raise msgspec.DecodeError("not in one pass")
+
+
+def test_an_empty_log_has_nothing_due_and_nothing_to_decide() -> None:
+    core = Core.new()
+
+    assert (core.seq, core.cycle, core.due_ms(), core.dirty, core.tick_pending) == (0, 0, None, False, False)
+    assert Core.from_snapshot(core.snapshot()).digest() == core.digest()
+
+
+def test_the_time_source_is_the_one_the_log_was_opened_with() -> None:
+    stated, stored = Story(), Story()
+    stated.open("stated")
+    stored.send(*_opening("stored"), stored_ms=77)
+
+    assert stated.core.time_ms == START_MS
+    assert stored.core.time_ms == 77
+    body = ev.encode_event(ev.PoolDefined(pool="p"), event_id="e", at_ms=START_MS)
+    record = Record(2, 99, subject_of("ops", "pool.defined"), body)
+    stated.core.fold(record)
+    stored.core.fold(record)
+    assert (stated.core.time_ms, stored.core.time_ms) == (START_MS, 99)
+
+
+def _opening(source: Any) -> tuple[str, bytes]:
+    event = ev.LogOpened(log_id="story", time_source=source, operators=("ops",))
+    return subject_of("ops", "log.opened"), ev.encode_event(event, event_id="e", at_ms=START_MS)
