@@ -1,4 +1,7 @@
-"""When something happened, and who said so: the context every projection function gets beside the event or decision."""
+"""When something happened, and who said so: the context every projection function gets beside the event or decision.
+
+Pure data, taken from the record or the batch; a projection has no other source of time or identity.
+"""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_every_exception_from_a_check_has_its_reason() -> None:
         r"#\s*(noqa|type:\s*ignore)(?P<rule>(:\s*[A-Z]+[0-9]+(,\s*[A-Z]+[0-9]+)*|\[[\w, -]+\]))?(?P<why>.*)"
     )
     found = []
-    for path in python_files(*PACKAGES, "tests"):
+    for path in python_files(*PACKAGES):
         for token in tokenize.generate_tokens(io.StringIO(source(path)).readline):
             match = mark.match(token.string) if token.type == tokenize.COMMENT else None
             if match and (not match["rule"] or len(match["why"].strip(" #-:;")) < 8):

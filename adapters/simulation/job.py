@@ -1,4 +1,7 @@
-"""A job of the outside world: what somebody wants to run, before anybody decided anything. Pure data."""
+"""A job of the outside world: what somebody wants to run, before anybody decided anything.
+
+Pure data: made by traces and generators, played by the simulation; the core never sees it.
+"""
 
 from __future__ import annotations
 
