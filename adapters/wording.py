@@ -144,7 +144,6 @@ PAYER: dict[Enum, Words] = {
     Payer.UNFUNDED: Words("nobody's budget pays: it uses idle GPUs and may be preempted by funded work", ""),
 }
 FUNDING: dict[Enum, Words] = {
-    F.PROTECTED: Words("it is inside its protected time, which its budget reserved when it started", ""),
     F.WITHIN_ALLOWANCE: Words(
         "it fits into its budget's allowance[ of {allowance_milli}][ ({running_milli} ran before it)]", ""
     ),

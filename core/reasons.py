@@ -63,7 +63,6 @@ class Payer(str, Enum):
 class Funding(str, Enum):
     """Why a run became funded or unfunded (``run.placed``, ``funding.changed``)."""
 
-    PROTECTED = "protected"  # inside min_runtime that was reserved from the budget when it started
     WITHIN_ALLOWANCE = "within_allowance"  # at least half of it fits into the budget's allowance
     ABOVE_ALLOWANCE = "above_allowance"  # it, or one before it in order, does not
     BALANCE_SPENT = "balance_spent"  # the budget's granted GPU time is used up

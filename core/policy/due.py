@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core import ledger
-from apportion.core.policy.expire import STOP_MARGIN_MS
+from apportion.core.policy.expire import STOP_MARGIN_MS, heard_since_stop
 from apportion.core.state import schema
 from apportion.core.state.state import State
 
@@ -48,9 +48,9 @@ def _run_times(state: State, times: list[int]) -> None:
     if placed.any():
         limit = state.pool.start_timeout_ms[run.column("pool")]
         times.append(int((run.column("placed_ms") + limit)[placed].min()) + 1)
-    stopping = phase == schema.STOPPING
-    if stopping.any():
-        times.append(int(run.column("stop_by_ms")[stopping].min()) + STOP_MARGIN_MS + 1)
+    for row in (int(r) for r in np.flatnonzero(phase == schema.STOPPING)):
+        if heard_since_stop(state, row):
+            times.append(int(run.stop_by_ms[row]) + STOP_MARGIN_MS + 1)
     ends = run.column("protected_until_ms")
     ends = ends[(phase > 0) & (ends > now_ms)]
     if len(ends):

@@ -69,14 +69,22 @@ def _late_runs(state: State, emit: Emit) -> None:
             if now_ms - int(run.placed_ms[row]) > limit_ms:
                 close_run(state, emit, row, Outcome.START_FAILED)
         elif phase == schema.STOPPING and now_ms > int(run.stop_by_ms[row]) + STOP_MARGIN_MS:
+            if not heard_since_stop(state, row):
+                continue  # that is for the heartbeat timeout to judge
             nodes = {int(state.gpu.node[gpu]): None for gpu in gpus_of_run(state, row)}  # a dict, for its order
-            if any(int(state.node.last_seen_ms[node]) <= int(run.stop_by_ms[row]) for node in nodes):
-                continue  # not heard of since: that is for the heartbeat timeout to judge
             stop_by_ms = int(run.stop_by_ms[row])
             preempt = int(run.stop_cause[row]) == schema.STOP_PREEMPT
             close_run(state, emit, row, Outcome.PREEMPTED if preempt else Outcome.CANCELLED)
             for node in nodes:
                 _suspend(state, emit, node, NodeReason.STOP_TIMEOUT, {"stop_by_ms": stop_by_ms})
+
+
+def heard_since_stop(state: State, run: int) -> bool:
+    """Tell whether every node of a stopping run has given a sign of life after the run should have been gone."""
+    stop_by_ms = int(state.run.stop_by_ms[run])
+    return all(
+        int(state.node.last_seen_ms[int(state.gpu.node[gpu])]) > stop_by_ms for gpu in gpus_of_run(state, run)
+    )
 
 
 def suspend_failing_nodes(state: State, emit: Emit) -> None:

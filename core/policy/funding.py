@@ -130,18 +130,16 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
                 run=int(run.run_no[row]),
                 budget=state.budget_path(leaf),
                 payer=(Payer.BUDGET if paid[position] else Payer.UNFUNDED).value,
-                why=_why(state, shares, row, bool(protected[position]), bool(paid[position])).value,
+                why=_why(state, shares, row, bool(paid[position])).value,
                 allowance_milli=int(shares.allowance[leaf]),
                 before_milli=int(before[row]),
             )
         )
 
 
-def _why(state: State, shares: Shares, run: int, protected: bool, paid: bool) -> Funding:
-    """Return the first reason that holds for a run's payer."""
+def _why(state: State, shares: Shares, run: int, paid: bool) -> Funding:
+    """Return why a run's payer changes; reserved time never changes hands, so it is not among the reasons."""
     leaf = int(state.run.budget[run])
-    if protected:
-        return Funding.PROTECTED
     if paid:
         return Funding.WITHIN_ALLOWANCE
     if state.budget.closed[leaf]:

@@ -44,7 +44,7 @@ def placements(draw: st.DrawFn) -> RunPlaced:
         gpus_milli=1_000,
         pieces=tuple(Piece(node, gpus, 1_000) for node in nodes),
         payer="budget",
-        why="protected",
+        why="within_allowance",
         protected_until_ms=0,
         reserved_gpu_us=0,
     )
@@ -172,7 +172,7 @@ def test_a_grace_is_a_duration_and_never_negative() -> None:
         gpus_milli=1,
         pieces=(Piece("n1", (0,), 1_000),),
         payer="budget",
-        why="protected",
+        why="within_allowance",
         protected_until_ms=0,
         reserved_gpu_us=0,
     )
