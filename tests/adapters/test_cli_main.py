@@ -41,7 +41,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 def _commands(group: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
-    for name, found_command in group.commands.items():  # type: ignore[attr-defined]  # a group
+    for name, found_command in group.commands.items():  # type: ignore[attr-defined]  # groups have commands
         found += _commands(found_command, (*path, name)) if hasattr(found_command, "commands") else [(*path, name)]
     return found
 

@@ -58,7 +58,7 @@ def test_numbers_take_the_unit_of_their_name() -> None:
 def test_actions_name_verbs_that_exist() -> None:
     from apportion.adapters.cli.main import command
 
-    known = set(command().commands)  # type: ignore[attr-defined]  # a group
+    known = set(command().commands)  # type: ignore[attr-defined]  # groups have commands
     named = {
         found
         for table in wording.WORDS.values()

@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.core.invariants import in_progress, offered, path_of, used_by_gpu
-from tests.core.oracles import water_fill
-from tests.strategies import Trees
-
 from apportion.core.decisions import (
     AnyDecision,
     CycleBatch,
@@ -30,6 +26,9 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.state import schema
 from apportion.core.state.state import State
+from tests.core.invariants import in_progress, offered, path_of, used_by_gpu
+from tests.core.oracles import water_fill
+from tests.strategies import Trees
 
 
 @dataclass

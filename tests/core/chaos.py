@@ -10,13 +10,12 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from tests.core.story import Story
-from tests.strategies import POISON_NUMBERS
-
 from apportion.core import decisions as d
 from apportion.core import events as ev
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, encode, subject_of
+from tests.core.story import Story
+from tests.strategies import POISON_NUMBERS
 
 T = TypeVar("T")
 

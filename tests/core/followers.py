@@ -12,8 +12,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from tests.core import oracles
-from tests.strategies import Cluster
 
 from apportion.core import events as ev
 from apportion.core import ledger
@@ -25,6 +23,8 @@ from apportion.core.policy.funding import Shares
 from apportion.core.policy.shadowing import Shadow
 from apportion.core.state import schema
 from apportion.core.state.state import State
+from tests.core import oracles
+from tests.strategies import Cluster
 
 
 class Twin:

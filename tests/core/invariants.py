@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.core.oracles import queue_order
-
 from apportion.core import ledger
 from apportion.core.decisions import CycleBatch
 from apportion.core.engine import Core
@@ -17,6 +15,7 @@ from apportion.core.envelope import Record
 from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
 from apportion.core.state.state import State
+from tests.core.oracles import queue_order
 
 
 def path_of(state: State, line: int) -> list[int]:

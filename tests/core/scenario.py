@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from apportion.core import decisions as d
+from apportion.core import events as ev
+from apportion.core.envelope import encode, subject_of
+from apportion.core.policy.funding import shares_of
 from tests.core.books import Books
 from tests.core.invariants import Inspector
 from tests.core.sights import see
@@ -29,11 +33,6 @@ from tests.core.words import (
     text_of,
     whole_ms,
 )
-
-from apportion.core import decisions as d
-from apportion.core import events as ev
-from apportion.core.envelope import encode, subject_of
-from apportion.core.policy.funding import shares_of
 
 BEAT_MS = 60_000
 

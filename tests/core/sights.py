@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.core.story import Story
-from tests.core.words import gpu_time_text, gpus_text, same_value, time_text
-
 from apportion.core.state import schema
 from apportion.core.units import MILLI
+from tests.core.story import Story
+from tests.core.words import gpu_time_text, gpus_text, same_value, time_text
 
 WORKLOAD_STATES = {
     schema.NEW: "new", schema.PENDING: "pending", schema.HELD: "held", schema.RUNNING: "running", schema.OVER: "over",

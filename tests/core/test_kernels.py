@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.core import oracles
-from tests.strategies import Cluster, Trees, clusters, column, milli, shapes, trees
 
 from apportion.core.kernels import accrue, pack, queue, share
 from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, PPM, apportion, gpu_us
+from tests.core import oracles
+from tests.strategies import Cluster, Trees, clusters, column, milli, shapes, trees
 
 quick = settings(derandomize=True, max_examples=40, deadline=None)
 LAG = st.one_of(st.sampled_from([0, 1, -1, 3_600_000, -3_600_001]), st.integers(-(2**60), 2**60))

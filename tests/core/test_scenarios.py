@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.core.scenario import Scenario, read
 
 from apportion.core import decisions as d
 from apportion.core.reasons import Funding, NodeReason, Outcome, Pending, Refusal
+from tests.core.scenario import Scenario, read
 
 TABLES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 SCENARIOS = [(path.stem, title, lines) for path in TABLES for title, lines in read(path)]

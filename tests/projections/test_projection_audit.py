@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.projections.history import simulated
 
 from apportion.projections import audit, queries
 from apportion.projections.queries import QueryRefused
 from apportion.projections.report import report
 from apportion.projections.runner import Projection
+from tests.projections.history import simulated
 
 NEEDED = (
     "fact.certificate",

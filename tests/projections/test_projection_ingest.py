@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.projections.history import HOUR_MS, job, opened, simulated
 
 from apportion.adapters.simulation.driver import Logs
 from apportion.core.envelope import Record, StoredBatch
@@ -17,6 +16,7 @@ from apportion.core.events import BudgetGranted, RunFinished, RunStarted, Worklo
 from apportion.projections import audit
 from apportion.projections.digest import table_digests
 from apportion.projections.runner import Position, Projection, tip_of
+from tests.projections.history import HOUR_MS, job, opened, simulated
 
 SEED = 11
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from tests.projections.history import DAY_MS, HOUR_MS, MINUTE_MS, START_MS, job, opened, simulated
 
 from apportion.core import ledger
 from apportion.core.engine import Core
@@ -31,6 +30,7 @@ from apportion.projections import audit, queries
 from apportion.projections.queries import QueryRefused
 from apportion.projections.report import report
 from apportion.projections.runner import Projection
+from tests.projections.history import DAY_MS, HOUR_MS, MINUTE_MS, START_MS, job, opened, simulated
 
 SEEDS = (21, 22)
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
 from tests.core.books import Books
 from tests.core.chaos import Chaos, Seeded
 from tests.core.followers import Conserving, FastTwin, Twin, check_refusal

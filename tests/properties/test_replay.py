@@ -12,9 +12,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.chaos import Chaos, Seeded
-from tests.core.story import START_MS, Story
-from tests.strategies import POISON_NUMBERS
 
 from apportion.core import events as ev
 from apportion.core.decisions import AnyDecision, PlanPublished, RunResized, decode_batch
@@ -23,6 +20,9 @@ from apportion.core.envelope import Record, encode, subject_of
 from apportion.core.errors import ApportionError, Divergence, LogGap, SnapshotInvalid
 from apportion.core.fold import beats, records
 from apportion.core.policy import cycle
+from tests.core.chaos import Chaos, Seeded
+from tests.core.story import START_MS, Story
+from tests.strategies import POISON_NUMBERS
 
 quick = settings(derandomize=True, deadline=None, max_examples=25)
 SEED, ACTIONS = 30, 110

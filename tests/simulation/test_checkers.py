@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.simulation.checkers import Checker
-from tests.simulation.worlds import HOUR_MS, Setting, world_of
 
 from apportion.adapters.simulation.driver import simulate
 from apportion.core.decisions import (
@@ -24,6 +22,8 @@ from apportion.core.decisions import (
     decode_batch,
 )
 from apportion.core.reasons import Outcome, Payer
+from tests.simulation.checkers import Checker
+from tests.simulation.worlds import HOUR_MS, Setting, world_of
 
 Change = Callable[[AnyDecision], list[AnyDecision] | None]
 

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.simulation.worlds import HOUR_MS, MINUTE_MS, Setting, world_of
 
 from apportion.adapters.simulation.cluster import default_shares, grants, opening
 from apportion.adapters.simulation.dice import Dice, hashed, mix
@@ -21,6 +20,7 @@ from apportion.adapters.simulation.trouble import STORMY, Kind, incidents
 from apportion.core.decisions import decode_batch
 from apportion.core.envelope import decode_envelope, split_subject
 from apportion.core.events import NodeHeartbeat, RunCheckpointed, RunFinished, RunStarted, decode_data, encode_event
+from tests.simulation.worlds import HOUR_MS, MINUTE_MS, Setting, world_of
 
 
 @given(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.worlds import HOUR_MS, Setting, play, world_of
 
 from apportion.adapters.simulation.driver import Logs, Simulation, replay, simulate
 from apportion.adapters.simulation.faults import EVERYTHING_TWICE, ROUGH
@@ -12,6 +11,7 @@ from apportion.adapters.simulation.trouble import QUIET
 from apportion.core.decisions import Rejected, RunClosed, RunPlaced, WorkloadRejected, decode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
+from tests.simulation.worlds import HOUR_MS, Setting, play, world_of
 
 STORMS = [
     Setting(1, nodes=2, largest=16),

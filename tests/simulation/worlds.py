@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.core.invariants import check_state
-from tests.simulation.checkers import Checker
-from tests.simulation.conserving import check_conserving
-
 from apportion.adapters.simulation.cluster import Layout, TimeSource
 from apportion.adapters.simulation.dice import Dice
 from apportion.adapters.simulation.driver import Arrive, Simulation
@@ -18,6 +14,9 @@ from apportion.adapters.simulation.people import MOODY, Habits
 from apportion.adapters.simulation.trouble import Rates
 from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.core.decisions import CycleBatch
+from tests.core.invariants import check_state
+from tests.simulation.checkers import Checker
+from tests.simulation.conserving import check_conserving
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
