@@ -21,6 +21,7 @@ from apportion.projections.sheet import Intervals, OpenRows, Sheet
 
 BROKEN, SUSPENDED, CORDONED = "broken", "suspended", "cordoned"
 _GPU_STATE = ("state_id", "node", "pool", "state", "gpus", "reason", "principal", "from_seq", "from_ms")
+_REASON = _GPU_STATE.index("reason")
 
 
 @dataclass(slots=True)
@@ -35,7 +36,8 @@ class Node:
     cordoned: bool = False
     cordon_reason: str = ""
     cordoned_by: str = ""
-    suspended: str = ""
+    suspended: str = ""  # until an operator uncordons it
+    silent: bool = False  # until it is heard again
     broken: tuple[int, ...] = ()
     intervals: dict[str, int] = field(default_factory=dict)  # state -> open interval
     shown: dict[str, tuple[int, ...]] = field(default_factory=dict)  # state -> GPUs of that interval
@@ -45,7 +47,7 @@ class Node:
         broken = msgspec.json.encode(self.broken).decode()
         return (
             self.node_id, self.name, self.pool, self.gpus, self.agent, self.cordoned, self.cordon_reason,
-            self.cordoned_by, self.suspended, broken,
+            self.cordoned_by, self.suspended, self.silent, broken,
         )  # fmt: skip
 
     def out_of_service(self) -> dict[str, tuple[int, ...]]:
@@ -54,7 +56,7 @@ class Node:
         broken = tuple(gpu for gpu in self.broken if gpu < self.gpus)
         rest = tuple(gpu for gpu in every if gpu not in broken)
         out = {BROKEN: broken} if broken else {}
-        if rest and self.suspended:
+        if rest and (self.suspended or self.silent):
             out[SUSPENDED] = rest
         elif rest and self.cordoned:
             out[CORDONED] = rest
@@ -77,7 +79,7 @@ class Capacity:
         self.states = Intervals("fact.gpu_state", _GPU_STATE, ("to_seq", "to_ms"))
         self.now = OpenRows(
             "fact.node_now_open", "node_id", "node", "pool", "gpus", "agent", "cordoned", "cordon_reason", "cordoned_by",
-            "suspended", "broken",
+            "suspended", "silent", "broken",
         )  # fmt: skip
         self.nodes: dict[str, Node] = {}
         self.policy: dict[str, dict[str, object]] = {}
@@ -86,11 +88,8 @@ class Capacity:
         """Take up the state from loaded open rows and stored versions."""
         self.nodes = {}
         for row in self.now.rows.values():
-            node_id, name, pool, gpus, agent, cordoned, cordon_reason, cordoned_by, suspended, broken = row
-            self.nodes[name] = Node(
-                node_id, name, pool, gpus, agent, cordoned, cordon_reason, cordoned_by, suspended,
-                tuple(msgspec.json.decode(broken)),
-            )
+            node = self.nodes[row[1]] = Node(*row[:-1])
+            node.broken = tuple(msgspec.json.decode(row[-1]))
         for row in self.states.open.rows.values():
             state_id, name, state, gpus = row[0], row[1], row[3], row[4]
             node = self.nodes[name]
@@ -108,17 +107,19 @@ class Capacity:
         wanted = node.out_of_service()
         for state in (BROKEN, SUSPENDED, CORDONED):
             gpus = wanted.get(state, ())
+            why, by = reason, principal
+            if state == SUSPENDED:
+                why, by = node.suspended or NodeReason.HEARTBEAT_TIMEOUT.value, "core"
+            elif state == CORDONED:
+                why, by = node.cordon_reason, node.cordoned_by
             if gpus == node.shown.get(state, ()):
-                continue
+                same = state != SUSPENDED or not gpus or self.states.open.rows[node.intervals[state]][_REASON] == why
+                if same:
+                    continue
             if state in node.intervals:
                 self.states.end(node.intervals.pop(state), seq, time_ms)
                 del node.shown[state]
             if gpus:
-                why, by = reason, principal
-                if state == SUSPENDED:
-                    why, by = node.suspended, "core"
-                elif state == CORDONED:
-                    why, by = node.cordon_reason, node.cordoned_by
                 text = msgspec.json.encode(gpus).decode()
                 node.intervals[state] = self.states.begin(node.name, node.pool, state, text, why, by, seq, time_ms)
                 node.shown[state] = gpus
@@ -165,7 +166,7 @@ class Capacity:
             if node.gpus:
                 self._leave(node, at)
             node.pool, node.gpus = event.pool, event.gpus
-            node.suspended, node.broken = "", ()
+            node.suspended, node.silent, node.broken = "", False, ()
         node.agent = agent
         self.versions.rows.append(
             (
@@ -176,9 +177,9 @@ class Capacity:
         self._refresh(node, at.seq, at.time_ms, "", at.principal)
 
     def sign_of_life(self, node: Node, seq: int, time_ms: int) -> None:
-        """End a suspension that was for silence."""
-        if node.suspended == NodeReason.HEARTBEAT_TIMEOUT.value:
-            node.suspended = ""
+        """It is not silent any more."""
+        if node.silent:
+            node.silent = False
             self._refresh(node, seq, time_ms, "", node.agent)
 
     def gpus_down(self, node: Node, broken: tuple[int, ...], seq: int, time_ms: int) -> None:
@@ -198,7 +199,8 @@ class Capacity:
     def node_uncordoned(self, at: Said, event: events.NodeUncordoned) -> None:
         """The node may be used again; ends any suspension too."""
         node = self.nodes[event.node]
-        node.cordoned, node.cordon_reason, node.cordoned_by, node.suspended = False, "", "", ""
+        node.cordoned, node.cordon_reason, node.cordoned_by = False, "", ""
+        node.suspended, node.silent = "", False
         self._refresh(node, at.seq, at.time_ms, "", "")
 
     def node_left(self, at: Said, event: events.NodeLeft) -> None:
@@ -215,9 +217,8 @@ class Capacity:
     def node_suspended(self, at: Decided, decision: NodeSuspended) -> None:
         """The core takes the node out of service."""
         node = self.nodes[decision.node]
-        if node.suspended != decision.reason and SUSPENDED in node.intervals:
-            # another reason is another interval
-            self.states.end(node.intervals.pop(SUSPENDED), at.seq, at.time_ms)
-            del node.shown[SUSPENDED]
-        node.suspended = decision.reason
+        if decision.reason == NodeReason.HEARTBEAT_TIMEOUT.value:
+            node.silent = True
+        else:
+            node.suspended = decision.reason
         self._refresh(node, at.seq, at.time_ms, "", "core")

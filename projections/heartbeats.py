@@ -118,7 +118,7 @@ class Heartbeats:
             return
         self.accepted += 1
         node = bucket.node
-        if node.suspended:
+        if node.silent:
             self.capacity.sign_of_life(node, seq, time_ms)
         if data.gpus_down or node.broken:
             self.capacity.gpus_down(node, data.gpus_down, seq, time_ms)

@@ -247,7 +247,8 @@ create table fact.node_now_open (
     cordoned boolean,
     cordon_reason varchar,
     cordoned_by varchar,
-    suspended varchar,     -- NodeReason; '' = not
+    suspended varchar,     -- NodeReason other than silence; '' = not
+    silent boolean,
     broken varchar         -- JSON list of GPU indexes
 );
 
