@@ -20,7 +20,6 @@ from apportion.adapters.snapshots import DiskSnapshots
 logger = logging.getLogger(__name__)
 
 TAKEOVER_AFTER_S = 5.0
-STOP_PATIENCE_S = 10.0
 
 
 async def serve(
@@ -49,27 +48,12 @@ async def serve(
             settings=Settings(takeover_after_s=takeover_after_s if standby else None),
         )
         loop = asyncio.get_running_loop()
-        running = loop.create_task(service.run())
-        stopping = False
-
-        def stop() -> None:
-            nonlocal stopping
-            stopping = True
-            service.stop()
-            loop.call_later(STOP_PATIENCE_S, running.cancel)  # the server may be away, with the service waiting for it
-
         for ending in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-                loop.add_signal_handler(ending, stop)
+                loop.add_signal_handler(ending, service.stop)
         announcing = loop.create_task(_announce(service, ready))
         try:
-            await running
-        except asyncio.CancelledError:
-            if not stopping:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-                raise
-            logger.warning("stopped while the server did not answer; nothing is lost, the next start reads on")
+            await service.run()
         finally:
             announcing.cancel()
             for ending in (signal.SIGTERM, signal.SIGINT):

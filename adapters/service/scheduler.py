@@ -17,7 +17,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,7 +89,7 @@ class SchedulerService:
         self._snapshot_seq = 0
         self._snapshot_at_s = time.monotonic()
         self._overdue_since_s: float | None = None
-        self._stopping = False
+        self._stop = asyncio.Event()
         self._ended: BaseException | None = None
 
     # -- what others call ----------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class SchedulerService:
 
     def stop(self) -> None:
         """End ``run`` cleanly: the current cycle is finished and a snapshot is made."""
-        self._stopping = True
+        self._stop.set()
         self._wake()
 
     async def tick(self, at_ms: int, why: Why = "due") -> StoredBatch:
@@ -130,15 +130,11 @@ class SchedulerService:
     async def run(self) -> None:
         """Catch up, then follow until ``stop``. Raises what ended it otherwise; then nothing more is written."""
         try:
-            await self._catch_up()
-            await self._follow()
-            await self._ticker.close()
-            if self._committing is not None:
-                await asyncio.wait([self._committing], timeout=STOP_PATIENCE_S)
-            if self._committing is None or self._committing.done():
+            if await self._unless_stopped(self._catch_up()) and await self._unless_stopped(self._follow()):
+                await self._ticker.close()
                 await self._save_snapshot()
             else:
-                logger.warning("stopped before DECISIONS answered; the next start finds out what it holds")
+                logger.warning("stopped while the logs did not answer; the next start reads what they hold")
         except asyncio.CancelledError as error:
             self._ended = error
             raise
@@ -148,6 +144,25 @@ class SchedulerService:
             raise
         finally:
             await self._close()
+
+    async def _unless_stopped(self, step: Coroutine[None, None, None]) -> bool:
+        """Run one step to its end; when told to stop, give it a while to end by itself. False when it did not.
+
+        The logs wait through any outage, which is right for a core that goes on and wrong for one that is to end.
+        """
+        loop = asyncio.get_running_loop()
+        task, stop = loop.create_task(step), loop.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait([task], timeout=STOP_PATIENCE_S)
+            if task.done():
+                task.result()
+            return task.done()
+        finally:
+            stop.cancel()
+            task.cancel()
+            await asyncio.gather(stop, task, return_exceptions=True)
 
     # -- catching up ---------------------------------------------------------------------------------------------------
 
@@ -159,14 +174,14 @@ class SchedulerService:
         self._snapshot_seq = first_seq = self.core.seq
         self._stored = StoredCycles(self._decisions, self.decision_seq)
         with _without_collector():
-            while not self._stopping:
+            while not self._stop.is_set():
                 if self.core.tick_pending and not await self._answer_stored():
                     break
                 records = await self._events.read(self.core.seq, CATCH_UP_RECORDS)
                 if not records or not await self._fold_stored(records):
                     break
                 await self._maybe_snapshot()
-        if not self._stopping:
+        if not self._stop.is_set():
             await self._check_decisions_end()
         logger.info(
             "caught up at seq %d (%d records in %.2f s), cycle %d, as %s",
@@ -188,7 +203,7 @@ class SchedulerService:
         assert self._stored is not None
         batch = await self._stored.answer_to(self.core.seq)
         if batch is None:
-            if self.role == "leader" and not self._stopping:
+            if self.role == "leader" and not self._stop.is_set():
                 await self._decide()
                 await self._settle_commit()
                 self._stored = StoredCycles(self._decisions, self.decision_seq)
@@ -218,7 +233,7 @@ class SchedulerService:
         self._tail = tail = self._events.tail(self.core.seq)
         gc.freeze()  # what was built by now stays: the collector need not walk it at every full collection
         self.ready.set()
-        while not self._stopping:
+        while not self._stop.is_set():
             if self.core.tick_pending:
                 await self._cycle()
                 continue
@@ -232,6 +247,7 @@ class SchedulerService:
             records = await tail.take(FOLLOW_RECORDS, wait_s)
             await self._fold(records)
             await self._maybe_snapshot()
+        await self._settle_commit()
 
     async def _fold(self, records: list[Record]) -> None:
         position = 0
@@ -259,10 +275,10 @@ class SchedulerService:
                 self._overdue_since_s = None
                 await self._tell(batch)
                 return True
-            if self._stopping:
+            if self._stop.is_set():
                 return False
             self._watch_leader()
-        if self._stopping:
+        if self._stop.is_set():
             return False
         await self._drop_decision_tail()
         await self._decide()

@@ -144,18 +144,23 @@ def test_scheduler_survives_and_everything_is_decided_once(nats_server: Embedded
     run_async(scenario(), timeout_s=120)
 
 
+@pytest.mark.parametrize("moment", ["catching up", "following"])
 def test_scheduler_stops_when_told_though_the_server_is_away(
-    nats_server: EmbeddedServer, run_async: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+    nats_server: EmbeddedServer, run_async: Any, script: Any, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     monkeypatch.setattr(scheduler, "STOP_PATIENCE_S", 0.3)
 
     async def scenario() -> None:
         async with await Bus.open(nats_server.url, create=True) as client, await Bus.open(nats_server.url) as own:
-            service = SchedulerService(own.events, own.decisions, own.publisher)
-            running = asyncio.create_task(service.run())
             for event in script.opening():
                 await client.publisher.publish(*event)
-            await asyncio.to_thread(nats_server.kill)
+            service = SchedulerService(own.events, own.decisions, own.publisher)
+            if moment == "catching up":
+                await asyncio.to_thread(nats_server.kill)
+            running = asyncio.create_task(service.run())
+            if moment == "following":
+                await service.ready.wait()
+                await asyncio.to_thread(nats_server.kill)
             await asyncio.sleep(0.2)
             assert not running.done()  # an outage is no reason to end
             service.stop()
