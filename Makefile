@@ -38,7 +38,8 @@ serve: setup ## the core alone, against a running nats-server
 verify: setup ## derive every stored decision again and compare
 	$(BIN)/apportion verify $(ARGS)
 
-test: lint types contracts pytest ## everything that must hold: lint, types, contracts, and all quick tests
+test: setup ## everything that must hold: lint, types, contracts, and all quick tests (all four, whatever fails)
+	@$(MAKE) --no-print-directory --keep-going lint types contracts pytest
 
 pytest: setup ## the tests alone: make pytest ARGS="tests/core -k funding"
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
