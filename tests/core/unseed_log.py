@@ -1,0 +1,85 @@
+"""The log of the unseed test: written once from a seed, then read in processes that differ in everything that must not matter.
+
+As a program: reads the log named on the command line, decides every cycle anew, and prints what came out as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from apportion.core import events as ev
+from apportion.core.engine import Core
+from apportion.core.envelope import Record
+
+SEED, CYCLES, RECORDS = 4, 300, 4_000
+
+
+def write(path: Path) -> None:
+    """Write the log: chaos until there are ``CYCLES`` cycles, every kind of event, heartbeats up to ``RECORDS``."""
+    from tests.core.chaos import NODES, Chaos, Seeded
+    from tests.core.story import Story
+
+    story = Story()
+    chaos = Chaos(story, Seeded(SEED))
+    story.watchers = (chaos,)
+    chaos.begin()
+    story.tell(ev.CoreActivated(core=1))
+    while len(story.batches) < CYCLES:
+        chaos.act()
+        if len(story.batches) % 10 == 0:
+            story.tell(ev.DemandObserved(workload=f"w{chaos.made}", traffic_milli=5))
+            chaos.money()
+            story.tell(ev.BudgetTransferred(pool="p", from_budget="B", to_budget="C", gpu_us=1_000))
+        plain = RECORDS * (len(story.batches) + 1) // CYCLES - len(story.records)
+        for number in range(max(0, plain)):
+            node = tuple(NODES)[number % len(NODES)]
+            chaos.beats[node] = chaos.beats.get(node, 0) + 1
+            story.tell(ev.NodeHeartbeat(node=node, beat=chaos.beats[node]), f"agent-{node}")
+    path.write_bytes(msgspec.msgpack.encode([tuple(record) for record in story.records]))
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records of the log."""
+    return [Record(*entry) for entry in msgspec.msgpack.decode(path.read_bytes())]
+
+
+def outcome(records: list[Record]) -> dict[str, Any]:
+    """Decide every cycle of the log; return digest, chain, and a hash over the exact bytes of all batches."""
+    core, bodies, done = Core.new(), hashlib.sha256(), 0
+    while done < len(records):
+        done = core.fold_many(records, done)
+        if core.tick_pending:
+            bodies.update(core.decide())
+    return {
+        "digest": core.digest(),
+        "chain": core.state.chain.hex(),
+        "batches": bodies.hexdigest(),
+        "snapshot": hashlib.sha256(core.snapshot()).hexdigest(),
+        "cycles": core.cycle,
+        "seq": core.seq,
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    """Return what this process is made of, to show that an environment was in force."""
+    import llvmlite.binding as llvm
+    import numba
+    from numpy._core import _multiarray_umath as umath
+
+    return {
+        "hash": hash("apportion"),
+        "jit": not numba.config.DISABLE_JIT,
+        "cpu": numba.config.CPU_NAME or llvm.get_host_cpu_name(),
+        "opt": str(numba.config.OPT),
+        "simd": sorted(name for name, on in umath.__cpu_features__.items() if on),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps({"outcome": outcome(read(Path(sys.argv[1]))), "surroundings": surroundings()}))
