@@ -1,9 +1,9 @@
 """The two followers of a play, each a process of its own: one derives every decision again, one fills the projection.
 
 ``python -m apportion.adapters.demo.followers verify|project --dir DIR`` reads both streams from their beginnings while they
-grow, writes one JSON line of ``Progress`` twice a second, and ends when a line ``end SEQ`` has come on its input and it
-has answered that sequence. The verifier is the production standby (``SchedulerService`` with its writer closed), so a
-difference stops it with both sides of it. Neither ever writes a log.
+grow, writes a JSON line of ``Progress`` at every step, and ends when a line ``end SEQ`` has come on its input and it has
+answered that sequence. The verifier does what a standby does, in larger steps: it derives each cycle from the records and
+compares the bytes; a difference stops it with both sides of it. Neither ever writes a log.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ import resource
 import sys
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.stream import Tail
 from apportion.adapters.home import Home
+from apportion.core.envelope import Record
 from apportion.core.errors import ApportionError
 
-REPORT_EVERY_S = 0.5
-READ_RECORDS = 20_000
-READ_BATCHES = 4_000
-PATIENCE_S = 0.5
+T = TypeVar("T")
+READ_RECORDS = 50_000
+READ_BATCHES = 10_000
+FEW = 500  # fewer than so many at once: there is no more for now
+PATIENCE_S = 0.02
+STEP_S = 1.0
 
 
 class Progress(msgspec.Struct, omit_defaults=True):
@@ -65,6 +70,11 @@ class Parent:
 
         threading.Thread(target=read, name="parent", daemon=True).start()
 
+    @property
+    def ending(self) -> bool:
+        """Tell whether the play is over: from now on hurry."""
+        return self.gone or self.end_seq is not None
+
     def done(self, seq: int) -> bool:
         """Tell whether a follower at ``seq`` may end."""
         return self.gone or (self.end_seq is not None and seq >= self.end_seq)
@@ -79,62 +89,61 @@ def tell(progress: Progress) -> None:
     sys.stdout.flush()
 
 
+async def gather(tail: Tail[T], limit: int) -> list[T]:
+    """Return what has arrived by now, in order."""
+    found: list[T] = []
+    while len(found) < limit:
+        taken = await tail.take(limit, PATIENCE_S)
+        found += taken
+        if len(taken) < FEW:
+            break
+    return found
+
+
 async def verify(home: Home, parent: Parent) -> None:
-    """Derive every cycle again as soon as its batch is stored, and compare."""
-    from apportion.adapters.service.scheduler import SchedulerService
+    """Derive every cycle again when its batch is stored, and compare; in large steps, as a standby far behind would."""
+    from apportion.adapters.service.recovery import StoredCycles
+    from apportion.core.engine import Core
 
     async with await Bus.at_home(home, name="apportion demo verifier") as bus:
-        service = SchedulerService(bus.events, bus.decisions, bus.publisher, role="standby")
-        answered = asyncio.Event()
-
-        def look(_batch: object = None) -> None:
-            if parent.done(service.core.seq):
-                answered.set()
-
-        service.on_batch(look)
-        parent.listen(look)
-        running = asyncio.create_task(service.run())
-        ending = asyncio.create_task(answered.wait())
-        try:
-            while not ending.done():
-                await asyncio.wait((running, ending), timeout=REPORT_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
-                if running.done():
-                    await running
-                    raise ApportionError("the verifier ended before the play")
-                tell(Progress(service.core.seq, service.core.cycle))
-        finally:
-            service.stop()
-            ending.cancel()
-            with contextlib.suppress(ApportionError):
-                await running
-        tell(Progress(service.core.seq, service.core.cycle, service.core.digest(), done=True))
+        core, stored, events = Core.new(), StoredCycles(bus.decisions, 0), bus.events.tail(0)
+        parent.listen(events.wake)
+        records: list[Record] = []
+        while not parent.done(core.seq) or core.tick_pending:
+            records = records or await gather(events, READ_RECORDS)
+            position = 0
+            while position < len(records) or core.tick_pending:
+                if core.tick_pending:
+                    batch = await stored.answer_to(core.seq)
+                    if batch is None:
+                        break
+                    core.verify(batch.body)
+                else:
+                    position = core.fold_many(records, position)
+            records = records[position:]
+            tell(Progress(core.seq, core.cycle))
+            if not parent.ending:
+                await asyncio.sleep(STEP_S)
+        await events.close()
+        tell(Progress(core.seq, core.cycle, core.digest(), done=True))
 
 
 async def project(home: Home, parent: Parent) -> None:
-    """Fold both streams into the projection's file as they grow."""
+    """Fold both streams into the projection's file as they grow; large steps, because a commit has a fixed price."""
     from apportion.projections.runner import Projection
 
-    loop = asyncio.get_running_loop()
     async with await Bus.at_home(home, name="apportion demo projector") as bus:
         with Projection(home.projection) as projection:
             events = bus.events.tail(projection.wants_after_seq)
             decisions = bus.decisions.tail(projection.wants_after_decision_seq)
-
-            def wake() -> None:
-                events.wake()
-                decisions.wake()
-
-            parent.listen(wake)
-            told_s = 0.0
+            parent.listen(events.wake)
             cycles = 0
             while not parent.done(projection.position.seq):
-                records, batches = await asyncio.gather(
-                    events.take(READ_RECORDS, PATIENCE_S), decisions.take(READ_BATCHES, PATIENCE_S)
-                )
-                cycles += projection.ingest(records, batches)
-                if loop.time() - told_s >= REPORT_EVERY_S:
-                    told_s = loop.time()
-                    tell(Progress(projection.position.seq, cycles))
+                records = await gather(events, READ_RECORDS)
+                cycles += projection.ingest(records, await gather(decisions, READ_BATCHES))
+                tell(Progress(projection.position.seq, cycles))
+                if not parent.ending:
+                    await asyncio.sleep(STEP_S)
             await events.close()
             await decisions.close()
             projection.refresh()
