@@ -21,7 +21,7 @@ from typing import Any
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.home import Home
-from apportion.core.decisions import WorkloadAdmitted, decode_batch
+from apportion.core.decisions import RunPlaced, WorkloadAdmitted, decode_batch
 from apportion.core.envelope import subject_of
 from apportion.core.events import (
     EVENT_TYPES,
@@ -30,13 +30,14 @@ from apportion.core.events import (
     LogOpened,
     NodeJoined,
     PoolDefined,
-    WorkloadCancelled,
+    RunFinished,
     WorkloadSubmitted,
     encode_event,
 )
 
 PRINCIPAL = "bench"
 NODES = 64
+RUN_S = 1.0
 WARM_UP_S = 2.0
 PATIENCE_S = 30.0
 
@@ -67,27 +68,27 @@ async def _measure(bus: Bus, rate: int, seconds: float) -> dict[str, Any]:
     seen: dict[str, float] = {}
     watcher = asyncio.create_task(_watch(bus, seen))
     try:
-        await _submit_and_wait(bus, "first", seen)  # the core is there and its kernels are loaded
+        await _load(bus, seen, 1, 1, "first")  # the core is there and its kernels are loaded
         await _load(bus, seen, rate, WARM_UP_S, "warm")
+        before = await bus.decisions.last_seq()
         due = await _load(bus, seen, rate, seconds, "w")
         waits_ms = sorted((seen[name] - at) * 1_000 for name, at in due.items())
     finally:
         watcher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watcher
-    batches = await bus.decisions.last_seq()
     return {
         "p50_ms": round(waits_ms[len(waits_ms) // 2], 2),
         "p99_ms": round(waits_ms[len(waits_ms) * 99 // 100], 2),
         "max_ms": round(waits_ms[-1], 2),
         "submissions": len(waits_ms),
         "rate": rate,
-        "cycles": batches,
+        "cycles": await bus.decisions.last_seq() - before,
     }
 
 
 async def _load(bus: Bus, seen: dict[str, float], rate: int, seconds: float, prefix: str) -> dict[str, float]:
-    """Submit at ``rate``; every submission is cancelled a second later, so the queue stays as long as in real life."""
+    """Submit at ``rate`` and wait until every decision was seen; return when each submission was due."""
     due: dict[str, float] = {}
     began = time.perf_counter()
     for number in range(int(rate * seconds)):
@@ -97,28 +98,37 @@ async def _load(bus: Bus, seen: dict[str, float], rate: int, seconds: float, pre
         name = f"{prefix}{number}"
         due[name] = at
         await _send(bus, _submission(name))
-        if number >= rate:
-            await _send(bus, WorkloadCancelled(workload=f"{prefix}{number - rate}"))
     async with asyncio.timeout(PATIENCE_S):
         while any(name not in seen for name in due):
             await asyncio.sleep(0.01)
     return due
 
 
-async def _submit_and_wait(bus: Bus, name: str, seen: dict[str, float]) -> None:
-    await _publish(bus, _submission(name))
-    async with asyncio.timeout(PATIENCE_S * 2):
-        while name not in seen:
-            await asyncio.sleep(0.01)
-
-
 async def _watch(bus: Bus, seen: dict[str, float]) -> None:
-    async for batches in bus.decisions.follow(0):
-        now = time.perf_counter()
-        for batch in batches:
-            for decision in decode_batch(batch.body).decisions:
-                if isinstance(decision, WorkloadAdmitted):
-                    seen[decision.workload] = now
+    """Note when each decision arrives, and play the agents: every run that was placed ends after ``RUN_S``."""
+    loop = asyncio.get_running_loop()
+    ending: set[asyncio.Task[None]] = set()
+    try:
+        async for batches in bus.decisions.follow(0):
+            now = time.perf_counter()
+            for batch in batches:
+                for decision in decode_batch(batch.body).decisions:
+                    if isinstance(decision, WorkloadAdmitted):
+                        seen[decision.workload] = now
+                    elif isinstance(decision, RunPlaced):
+                        task = loop.create_task(_end(bus, decision))
+                        ending.add(task)
+                        task.add_done_callback(ending.discard)
+    finally:
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def _end(bus: Bus, placed: RunPlaced) -> None:
+    await asyncio.sleep(RUN_S)
+    node = placed.pieces[0].node
+    await _send(bus, RunFinished(workload=placed.workload, run=placed.run, node=node, outcome="succeeded"))
 
 
 def _opening() -> list[Event]:

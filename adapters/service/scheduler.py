@@ -233,6 +233,7 @@ class SchedulerService:
         self._tail = tail = self._events.tail(self.core.seq)
         gc.freeze()  # what was built by now stays: the collector need not walk it at every full collection
         self.ready.set()
+        records: list[Record] = []
         while not self._stop.is_set():
             if self.core.tick_pending:
                 await self._cycle()
@@ -241,7 +242,7 @@ class SchedulerService:
                 await self._settle_commit()
             wait_s = LONGEST_WAIT_S
             if self.role == "leader":
-                wait_s = self._ticker.next_wait_s(self.core, self._last_tick_seq)
+                wait_s = self._ticker.next_wait_s(self.core, self._last_tick_seq, busy=bool(records))
             else:
                 self._watch_leader()
             records = await tail.take(FOLLOW_RECORDS, wait_s)

@@ -30,6 +30,8 @@ TICK_TYPE = "clock.tick"
 RETRY_S = 0.5
 SAME_DEADLINE_S = 0.2  # a deadline that a cycle did not settle (a server clock behind ours) is asked again after this
 LONGEST_WAIT_S = 1.0
+QUIET_S = 0.005  # nothing arrived for this long: there is time to search for deadlines
+LOOK_EVERY_S = 0.05  # they are searched for this often even while records keep arriving
 
 
 def wall_ms() -> int:
@@ -55,33 +57,44 @@ class Ticker:
         self._not_before_s = 0.0
         self._asked_due_ms: int | None = None
         self._asked_at_s = 0.0
+        self._looked_at_s = 0.0
         self.written = 0
 
-    def next_wait_s(self, core: Core, last_tick_seq: int) -> float:
+    def next_wait_s(self, core: Core, last_tick_seq: int, *, busy: bool) -> float:
         """Write a tick when one is needed; return for how long the reader may wait before asking again.
 
-        ``last_tick_seq`` is the last tick the core accepted. Raises ``ApportionError`` when a tick of ours was read back and
-        was not: then no cycle would ever run.
+        ``busy`` (records are arriving) puts off the search for deadlines a little, which costs more than looking at
+        ``dirty``; ``last_tick_seq`` is the last tick the core accepted. Raises ``ApportionError`` when a tick of ours was
+        read back and refused: then no cycle would ever run.
         """
         if self._task is not None and not self._settled(core, last_tick_seq):
             return LONGEST_WAIT_S
         counters = core.state.counters
         if not counters.opened or counters.stated or core.tick_pending:
             return LONGEST_WAIT_S
-        now_s, now_ms = time.monotonic(), wall_ms()
+        now_s = time.monotonic()
         if now_s < self._not_before_s:
             return self._not_before_s - now_s
-        due_ms = core.due_ms()
         if core.dirty:
-            self._write("dirty", now_ms)
-        elif due_ms is not None and due_ms > now_ms:
+            self._write("dirty", wall_ms())
+            return LONGEST_WAIT_S
+        if busy and now_s - self._looked_at_s < LOOK_EVERY_S:
+            return QUIET_S
+        self._looked_at_s = now_s
+        return self._next_deadline_s(core, now_s)
+
+    def _next_deadline_s(self, core: Core, now_s: float) -> float:
+        """Write a tick when a deadline has come; return how long it is to the next one, or to the next look."""
+        due_ms, now_ms = core.due_ms(), wall_ms()
+        if due_ms is None:
+            return LONGEST_WAIT_S
+        if due_ms > now_ms:
             return min(max((due_ms - now_ms) / 1_000, 0.001), LONGEST_WAIT_S)
-        elif due_ms is not None:
-            again_s = self._asked_at_s + SAME_DEADLINE_S
-            if due_ms == self._asked_due_ms and now_s < again_s:
-                return again_s - now_s
-            self._asked_due_ms, self._asked_at_s = due_ms, now_s
-            self._write("due", now_ms)
+        again_s = self._asked_at_s + SAME_DEADLINE_S
+        if due_ms == self._asked_due_ms and now_s < again_s:
+            return again_s - now_s
+        self._asked_due_ms, self._asked_at_s = due_ms, now_s
+        self._write("due", now_ms)
         return LONGEST_WAIT_S
 
     async def close(self) -> None:
