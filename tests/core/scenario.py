@@ -160,7 +160,7 @@ class Scenario:
             "start": "start_timeout_ms", "review": "review_ms",
         }  # fmt: skip
         refund: Any = rules.pop("refund", None)
-        values = {names[name]: whole_ms(value) for name, value in rules.items()}
+        values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
         self.story.tell(ev.PolicyActivated(pool=pool, node_loss_refund=refund, **values), by)
 
     def do_node(self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None) -> None:

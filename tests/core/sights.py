@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from apportion.core.state import schema
 from apportion.core.units import MILLI
 from tests.core.story import Story
@@ -16,9 +18,10 @@ SUSPENSIONS = {schema.SUSPEND_NONE: "no", schema.SUSPEND_START: "start_failures"
 
 def see(story: Story, what: str, words: list[str], values: dict[str, str]) -> str:
     """Return the differences between what the table says and the state."""
-    found = {
+    sights: dict[str, Callable[..., dict[str, str]]] = {
         "budget": budget, "pool": pool, "node": node, "job": job, "run": run, "due": due, "counters": counters,
-    }[what](story, *words)  # fmt: skip
+    }  # fmt: skip
+    found = sights[what](story, *words)
     wrong = [
         f"{name} is {found.get(name, 'unknown')}, not {value}"
         for name, value in values.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_every_answer_of_the_core_stands_in_a_table() -> None:
     """Whoever meets a word of ``reasons.py`` finds a scenario that shows when it is said."""
     batches = [batch for entry in SCENARIOS for batch in play(*entry).batches]
     decided = [decision for batch in batches for decision in batch.decisions]
-    given = {
+    given: dict[type[Enum], set[str]] = {
         Refusal: {x.reason for x in decided if isinstance(x, d.Rejected | d.WorkloadRejected)},
         Outcome: {x.outcome for x in decided if isinstance(x, d.RunClosed)},
         Pending: {x.reason for x in decided if isinstance(x, d.PendingExplained)},
