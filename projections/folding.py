@@ -101,7 +101,13 @@ class Folding:
             )
         if self.clock.time_ms != batch.time_ms:
             raise Divergence(batch.seq, "time of the tick", str(batch.time_ms), str(self.clock.time_ms))
-        self._decide(batch, answers)
+        try:
+            self._decide(batch, answers)
+        except LookupError as error:
+            raise LogMismatch(
+                f"the decisions at seq {batch.seq} do not fit what was projected before ({error!r}); rebuild the projection, "
+                "and if it happens again report it"
+            ) from error
         self.cycles.cycle(batch, stored.seq, tick.why, records[0].seq, self.heartbeats.take_counts())
 
     def _records(self, records: Sequence[Record], refused: dict[int, str]) -> events.ClockTick | None:

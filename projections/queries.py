@@ -186,13 +186,20 @@ def run(
 
     ``usage`` also takes ``by``, a list of day, pool, budget, user, kind. Raises ``QueryRefused``.
     """
-    if name == "usage" and "by" in params:
-        params |= _usage_by(params.pop("by"))
+    params = expanded(name, params)
     con.execute("begin transaction read only")
     try:
         return run_at(con, name, as_of(con, seq, at_ms), params)
     finally:
         con.execute("rollback")
+
+
+def expanded(name: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters with shorthands written out: ``by`` of ``usage``. Raises ``QueryRefused``."""
+    if name != "usage" or "by" not in params:
+        return params
+    params = dict(params)
+    return params | _usage_by(params.pop("by"))
 
 
 def _usage_by(names: Any) -> dict[str, bool]:

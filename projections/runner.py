@@ -104,7 +104,8 @@ class Projection:
         con = self.con
         try:
             con.execute("set TimeZone = 'UTC'")
-            con.execute("pragma disable_optimizer")  # of this connection: its statements are plain inserts
+            self._write = con.cursor()
+            self._write.execute("pragma disable_optimizer")  # of this connection: its statements are plain inserts
             made = con.execute("select count(*) from duckdb_tables() where schema_name = 'meta' and table_name = 'projection'")
             if not (made.fetchone() or (0,))[0]:
                 self._create()
@@ -114,7 +115,7 @@ class Projection:
         if found != (fingerprint(), duckdb.__version__):
             raise ProjectionStale(f"{self.path} was built by other code or another DuckDB ({found}); rebuild the projection")
         for sheet in (*self._folding.sheets, *(rows.sheet for rows in self._folding.open), self._commits):
-            sheet.bind(con)
+            sheet.bind(self._write)
         self._load()
 
     def _create(self) -> None:
@@ -152,6 +153,7 @@ class Projection:
 
     def close(self) -> None:
         """Close the file; harmless when closed."""
+        self._write.close()
         self.con.close()
 
     def __enter__(self) -> Projection:
@@ -198,17 +200,26 @@ class Projection:
         What was taken in before is dropped by its sequence. Raises ``LogGap``, ``LogMismatch``, ``Divergence``; then the
         projection stands at its position again and wants everything after it.
         """
-        staged = self.stage(records, batches)
-        return self.commit(staged) if staged is not None else 0
+        try:
+            staged = self.stage(records, batches)
+            return self.commit(staged) if staged is not None else 0
+        except ProjectionBroken:
+            raise
+        except BaseException:
+            self.recover()
+            raise
+
+    def recover(self) -> None:
+        """Stand at the position again, after ``stage`` or ``commit`` has failed: what was staged or held back is forgotten."""
+        self._load()
 
     def stage(self, records: Iterable[Record], batches: Iterable[StoredBatch]) -> Staged | None:
-        """Fold complete cycles into rows without writing them; None when no cycle is complete."""
-        try:
-            self._take_in(records, batches)
-            return self._stage()
-        except BaseException:
-            self._load()
-            raise
+        """Fold complete cycles into rows without writing them; None when no cycle is complete.
+
+        When it fails, ``recover`` must follow. It does not touch the file, so it may run while an earlier commit does.
+        """
+        self._take_in(records, batches)
+        return self._stage()
 
     def _take_in(self, records: Iterable[Record], batches: Iterable[StoredBatch]) -> None:
         seq = self.wants_after_seq
@@ -250,20 +261,19 @@ class Projection:
     def commit(self, staged: Staged) -> int:
         """Write staged cycles and the position in one transaction; return the number of cycles.
 
-        Raises ``ProjectionBroken`` when the engine has given up; on any other error the projection stands at its position again.
+        Raises ``ProjectionBroken`` when the engine has given up; after any other error ``recover`` must follow.
         """
-        con = self.con
+        con = self._write
         try:
             con.execute("begin")
             for sheet, rows in staged.rows:
                 sheet.write(con, rows)
             self._commits.write(con, [staged.position])
             con.execute("commit")
-        except duckdb.FatalException as error:
+        except (duckdb.FatalException, duckdb.InternalException) as error:
             raise ProjectionBroken(f"{self.path}: {error}; rebuild the projection") from error
         except BaseException:
             con.execute("rollback")
-            self._load()
             raise
         _, seq, decision_seq, time_ms, _, _, _, tip, _, _ = staged.position
         self.position = Position(seq, decision_seq, time_ms, tip)
@@ -273,18 +283,18 @@ class Projection:
         """Bring the ``*_open`` tables up to the position; readers need it, commits do not. Nothing may be staged."""
         if self._staged != self.position:
             raise ApportionError("refresh while cycles are staged and not committed; commit them first")
-        last = self.con.execute("select coalesce(max(last_seq), 0) from meta.refresh").fetchone()
+        last = self._write.execute("select coalesce(max(last_seq), 0) from meta.refresh").fetchone()
         if last == (self.position.seq,):
             return
-        self.con.execute("begin")
+        self._write.execute("begin")
         try:
             for rows in self._folding.open:
-                rows.refresh(self.con)
-            self.con.execute("delete from meta.refresh")
-            self.con.execute("insert into meta.refresh values (?)", [self.position.seq])
-            self.con.execute("commit")
+                rows.refresh(self._write)
+            self._write.execute("delete from meta.refresh")
+            self._write.execute("insert into meta.refresh values (?)", [self.position.seq])
+            self._write.execute("commit")
         except BaseException:
-            self.con.execute("rollback")
+            self._write.execute("rollback")
             raise
         for rows in self._folding.open:
             rows.refreshed()

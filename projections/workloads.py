@@ -13,8 +13,6 @@ import duckdb
 from apportion.core import events
 from apportion.core.decisions import RunCancelled, RunClosed, RunPlaced, RunPreempted, WorkloadAdmitted, WorkloadClosed
 from apportion.core.envelope import encode
-from apportion.core.errors import ApportionError
-from apportion.core.events import decode_data
 from apportion.projections.moment import Decided, Said
 from apportion.projections.sheet import Intervals, Sheet
 
@@ -46,11 +44,9 @@ class Workloads:
         self.states = Intervals("fact.workload_state", _STATE, ("to_seq", "to_ms"))
         self.live: dict[str, Live] = {}
         self._submitted: dict[int, tuple[Said, events.WorkloadSubmitted]] = {}
-        self._con: duckdb.DuckDBPyConnection | None = None
 
     def load(self, con: duckdb.DuckDBPyConnection) -> None:
         """Take up the live workloads from loaded open states."""
-        self._con = con
         self._submitted = {}
         by_name = {row[1]: row for row in self.states.open.rows.values()}
         self.live = {}
@@ -63,7 +59,7 @@ class Workloads:
             self.live = {w: Live(principal, kind, budget, pool, by_name[w][0]) for w, principal, kind, budget, pool in found}
 
     def submitted(self, at: Said, event: events.WorkloadSubmitted) -> None:
-        """Remember what was asked until the core answers."""
+        """Remember what was asked until the core answers, which is in the same cycle."""
         self._submitted[at.seq] = (at, event)
 
     def reprioritized(self, at: Said, event: events.WorkloadReprioritized) -> None:
@@ -72,8 +68,7 @@ class Workloads:
 
     def admitted(self, at: Decided, decision: WorkloadAdmitted) -> None:
         """It is in its budget's queue."""
-        known = self._submitted.pop(decision.event_seq) if decision.event_seq in self._submitted else None
-        said, asked = known or self._from_log(decision.event_seq)
+        said, asked = self._submitted.pop(decision.event_seq)
         shape = (decision.nodes, decision.milli_per_node, decision.min_runtime_ms)
         self._ask(said, asked, (at.seq, at.time_ms), decision.pool, shape)
         live = Live(said.principal, asked.kind, decision.budget, decision.pool)
@@ -89,20 +84,6 @@ class Workloads:
             asked.auto_resume, asked.max_failures, encode(asked.command).decode(),
         )  # fmt: skip
         self.asked.rows.append(row)
-
-    def _from_log(self, seq: int) -> tuple[Said, events.WorkloadSubmitted]:
-        """Find a submission that an earlier commit has stored (the core answers in the next cycle, so this is rare)."""
-        found = None
-        if self._con is not None:
-            found = self._con.execute(
-                "select time_ms, principal, version, body->'$.data' from raw.event_log where seq = ?", [seq]
-            ).fetchone()
-        if found is None:
-            raise ApportionError(f"workload.admitted answers seq {seq}, which is no submission in the log; rebuild the projection")
-        time_ms, principal, version, data = found
-        event = decode_data("workload.submitted", version, data.encode())
-        assert isinstance(event, events.WorkloadSubmitted)
-        return Said(seq, time_ms, principal), event
 
     def _begin(self, seq: int, time_ms: int, workload: str, live: Live, state: str, run: int) -> None:
         live.state_id = self.states.begin(workload, state, run, live.budget, live.pool, seq, time_ms)

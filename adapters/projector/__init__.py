@@ -1,0 +1,12 @@
+"""The projector: follows both streams into DuckDB and answers named queries over NATS.
+
+``following`` (streams -> projection), ``answering`` (queries and waits), ``building`` (open, or build anew beside and swap),
+``process`` (all of it as one process, until a signal). DuckDB work is on threads of its own: one that folds cycles, one that
+writes, two that read; the event loop only moves messages.
+"""
+
+from __future__ import annotations
+
+from apportion.adapters.projector.process import serve
+
+__all__ = ["serve"]

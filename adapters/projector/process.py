@@ -1,0 +1,191 @@
+"""The projector as a process: ``apportion project``.
+
+Composition only: bus, projection, follower, answers, published copies, signals. SIGTERM and an interrupt end it after the
+commit in progress, with a last copy; a kill at any moment loses nothing, because rows and position are one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator
+
+import duckdb
+
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.home import Home
+from apportion.adapters.projector.answering import Answering
+from apportion.adapters.projector.building import open_or_build
+from apportion.adapters.projector.following import Follower
+from apportion.core.errors import ApportionError
+from apportion.projections import storage
+from apportion.projections.runner import Projection, ProjectionBroken
+
+logger = logging.getLogger(__name__)
+
+PUBLISH_EVERY_S = 30.0
+REBUILDS_MAX = 3
+STOP_PATIENCE_S = 10.0
+MEMORY_LIMIT = "2GB"
+
+
+async def serve(
+    home: Home,
+    *,
+    url: str = "",
+    rebuild: bool = False,
+    publish_every_s: float = PUBLISH_EVERY_S,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Project the log at ``url`` (empty: the home's embedded server) until a signal ends it.
+
+    ``rebuild`` builds the file anew first. ``ready`` is called with one line when queries are answered. Raises
+    ``ApportionError`` for what a person must look at.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    async with await (Bus.open(url, name="apportion project") if url else Bus.at_home(home, name="apportion project")) as bus:
+        projector = Projector(home, bus, publish_every_s=publish_every_s, ready=ready)
+        with _signals(projector.stop):
+            await projector.run(rebuild=rebuild)
+
+
+class Projector:
+    """All parts around one file; a broken file is replaced by a new one, a few times, without ending the process."""
+
+    def __init__(
+        self, home: Home, bus: Bus, *, publish_every_s: float = PUBLISH_EVERY_S, ready: Callable[[str], None] | None = None
+    ) -> None:
+        self._home = home
+        self._bus = bus
+        self._publish_every_s = publish_every_s
+        self._ready = ready
+        self._stopping = asyncio.Event()
+        self._follower: Follower | None = None
+        self._answering = Answering(bus.connection.client, bus.events.last_seq)
+
+    def stop(self) -> None:
+        """Let ``run`` end after the commit in progress."""
+        self._stopping.set()
+        if self._follower is not None:
+            self._follower.stop()
+
+    async def run(self, *, rebuild: bool = False) -> None:
+        """Project and answer until ``stop``."""
+        await self._answering.open()
+        try:
+            for attempt in range(REBUILDS_MAX + 1):
+                building = asyncio.create_task(
+                    open_or_build(
+                        self._home.projection, self._bus.events, self._bus.decisions, rebuild=rebuild, tell=self._building
+                    )
+                )
+                projection = await self._unless_stopped(building)
+                if projection is None:
+                    return
+                try:
+                    await self._follow(projection)
+                    return
+                except ProjectionBroken as broken:
+                    if attempt == REBUILDS_MAX:
+                        raise
+                    logger.error("%s", broken)
+                    self._answering.unfollow("its file broke, and it is being built anew")
+                    rebuild = True
+        finally:
+            await self._answering.close()
+
+    async def _unless_stopped(self, building: asyncio.Task[Projection]) -> Projection | None:
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((building, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if building.done():
+            return building.result()
+        building.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await building
+        return None
+
+    def _building(self, done: int, last: int) -> None:
+        self._answering.building = f"it is being built from the log, {done:,} of {last:,} cycles are in"
+        logger.info("building: %s of %s cycles", f"{done:,}", f"{last:,}")
+
+    async def _follow(self, projection: Projection) -> None:
+        _limit(projection.con)
+        follower = self._follower = Follower(projection, self._bus.events, self._bus.decisions)
+        following = asyncio.create_task(follower.run())
+        publishing = asyncio.create_task(self._publish_often(follower))
+        try:
+            if self._stopping.is_set():
+                follower.stop()
+            announcing = asyncio.create_task(self._announce(follower))
+            try:
+                done, _ = await asyncio.wait((following, publishing), return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                announcing.cancel()
+        finally:
+            publishing.cancel()
+            following.cancel()
+            await asyncio.gather(following, publishing, return_exceptions=True)
+            self._answering.unfollow("it is being closed")
+            await self._close(follower)
+
+    async def _announce(self, follower: Follower) -> None:
+        """Be ready when everything decided so far can be read."""
+        last = await self._bus.decisions.last_seq()
+        while follower.projection.position.decision_seq < last:
+            await asyncio.sleep(0.02)
+        await self._answering.follow(follower)
+        line = f"projection at seq {follower.projection.position.seq}"
+        logger.info("ready: %s", line)
+        if self._ready is not None:
+            self._ready(line)
+
+    async def _publish_often(self, follower: Follower) -> None:
+        """Publish a copy now and then, when something changed."""
+        published_seq = -1
+        while True:
+            await asyncio.sleep(self._publish_every_s)
+            seq = follower.projection.position.seq
+            if seq != published_seq:
+                await follower.quietly(lambda: storage.publish(follower.projection, self._home.published))
+                published_seq = seq
+
+    async def _close(self, follower: Follower) -> None:
+        """Leave a file that can be read without us, and a last copy."""
+        self._follower = None
+        projection = follower.projection
+        try:
+            await follower.close()
+            if projection.position.seq:
+                await asyncio.to_thread(storage.publish, projection, self._home.published)
+        except (ApportionError, duckdb.Error) as error:
+            logger.error("the projection was not closed cleanly: %s", error)
+        finally:
+            projection.close()
+
+
+def _limit(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute(f"set global memory_limit = '{MEMORY_LIMIT}'")
+    con.execute("set global threads = 2")
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` on SIGTERM and on an interrupt."""
+    loop = asyncio.get_running_loop()
+    endings = (signal.SIGTERM, signal.SIGINT)
+    for ending in endings:
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+            loop.add_signal_handler(ending, stop)
+    try:
+        yield
+    finally:
+        for ending in endings:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.remove_signal_handler(ending)
