@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 from apportion.adapters.bus import frames
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.decisions import FOLLOW_LIMIT, INPUT_SEQ_HEADER, NatsDecisionLog
+from apportion.adapters.bus.messages import get_message, last_seq
 from apportion.adapters.bus.publisher import Publisher
-from apportion.adapters.bus.stream import get_message, last_seq
 from apportion.adapters.bus.topology import DECISIONS
 from apportion.adapters.ingress.check import check_event
 from apportion.core.decisions import AnyDecision, CycleBatch, decode_batch

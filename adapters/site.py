@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import Connection, without_password
+from apportion.adapters.bus.messages import get_message
 from apportion.adapters.bus.publisher import Publisher, PublishRefused
-from apportion.adapters.bus.stream import get_message
 from apportion.adapters.ingress.check import check_event
 from apportion.core.envelope import decode_envelope, subject_of
 from apportion.core.errors import ApportionError

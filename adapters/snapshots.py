@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from apportion.adapters.logs.archive import write_durably
+from apportion.adapters.logs.segments import write_durably
 
 logger = logging.getLogger(__name__)
 

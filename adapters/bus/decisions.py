@@ -25,7 +25,8 @@ import nats.errors
 
 from apportion.adapters.bus import frames
 from apportion.adapters.bus.connection import Connection
-from apportion.adapters.bus.stream import StreamTail, get_message, last_seq
+from apportion.adapters.bus.messages import get_message, last_seq
+from apportion.adapters.bus.stream import StreamTail
 from apportion.adapters.bus.topology import DECISIONS, FULL
 from apportion.core.envelope import DECISION_SUBJECT, StoredBatch
 from apportion.core.errors import ApportionError, Fenced, LogMismatch

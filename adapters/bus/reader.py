@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.frames import Scanner
-from apportion.adapters.bus.stream import StreamTail, get_message, last_seq
+from apportion.adapters.bus.messages import get_message, last_seq
+from apportion.adapters.bus.stream import StreamTail
 from apportion.adapters.bus.topology import EVENTS
 from apportion.core.envelope import Record
 from apportion.core.errors import LogMismatch

@@ -19,7 +19,6 @@ end asks STREAM.INFO.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import secrets
 from collections.abc import Callable
@@ -30,6 +29,7 @@ import nats.errors
 
 from apportion.adapters.bus import frames
 from apportion.adapters.bus.connection import ApiError, BusUnreachable, Connection
+from apportion.adapters.bus.messages import get_message, parse_ack_subject
 from apportion.adapters.bus.topology import StreamInfo, stream_info
 from apportion.core.errors import ApportionError, LogGap, LogMismatch
 
@@ -44,7 +44,6 @@ IDLE_HEARTBEAT_S = 2.0
 SILENCE_S = 3 * IDLE_HEARTBEAT_S
 INACTIVE_S = 60.0
 RETRY_S = 0.05
-MISSING_STREAM_PATIENCE = 20
 _NS = 1_000_000_000
 
 # Statuses of a pull request: 100 idle heartbeat; 404 and 408: it is over; 409: see its text; 503: nobody there.
@@ -71,56 +70,8 @@ class Tail(Protocol[T]):
         ...
 
 
-class StoredMessage(msgspec.Struct, frozen=True):
-    """One message as STREAM.MSG.GET returns it."""
-
-    seq: int
-    subject: str
-    header: bytes
-    body: bytes
-
-
-class _RawMessage(msgspec.Struct):
-    seq: int
-    subject: str
-    time: str = ""
-    data: str = ""
-    hdrs: str = ""
-
-
-class _MessageAnswer(msgspec.Struct):
-    message: _RawMessage
-
-
 class _ConsumerAnswer(msgspec.Struct):
     name: str
-
-
-def parse_ack_subject(reply: bytes) -> tuple[int, int, int]:
-    """Return ``(stream sequence, consumer sequence, stored ns)`` of an acknowledgement subject.
-
-    Two forms exist: nine tokens, and eleven or more where the domain and the account's hash come first. Raises
-    ``ValueError`` on any other subject.
-    """
-    tokens = reply.split(b".")
-    count = len(tokens)
-    if count == 9:
-        return int(tokens[5]), int(tokens[6]), int(tokens[7])
-    if count >= 11:
-        return int(tokens[7]), int(tokens[8]), int(tokens[9])
-    raise ValueError(f"not a JetStream acknowledgement subject: {reply!r}")
-
-
-async def get_message(connection: Connection, stream: str, seq: int, timeout_s: float = 5.0) -> StoredMessage | None:
-    """Read one message through the stream's leader (never a direct get); None when it does not exist."""
-    try:
-        answer = await connection.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}, _MessageAnswer, timeout_s)
-    except ApiError as error:
-        if error.code == _NO_MESSAGES:
-            return None
-        raise
-    raw = answer.message
-    return StoredMessage(raw.seq, raw.subject, base64.b64decode(raw.hdrs), base64.b64decode(raw.data))
 
 
 class StreamTail(Generic[T]):
@@ -408,19 +359,3 @@ class StreamTail(Generic[T]):
                 await self._connection.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{consumer}", b"")
         except (nats.errors.Error, OSError):
             pass
-
-
-async def last_seq(connection: Connection, stream: str) -> int:
-    """Return the stream's last sequence as its leader knows it; waits while the connection is down."""
-    missing = 0
-    while True:
-        await connection.wait_until_up()
-        try:
-            return (await stream_info(connection, stream)).state.last_seq
-        except TimeoutError:
-            await asyncio.sleep(0.05)
-        except ApiError as error:
-            missing += 1
-            if error.code < 500 or missing > MISSING_STREAM_PATIENCE:
-                raise
-            await asyncio.sleep(0.1)

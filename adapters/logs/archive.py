@@ -1,67 +1,32 @@
-r"""The log in files: what is kept when the server is gone, and what replay and audits read without one.
+"""The log in files: what is kept when the server is gone, and what replay and audits read without one.
 
-``export`` copies EVENTS and DECISIONS into a directory of segments; ``ArchiveEventLog`` and ``ArchiveDecisionLog`` are
-the ports over it. An export may be repeated: it goes on where the files end.
-
-A segment is a pure function of what it holds and of the segment before it::
-
-    APSEG1\n | length of header u32 | header (JSON) | columns (int64, int32) | bodies | blake2b-256 of everything before
-
-The header names kind, first sequence, count, the table of subjects, and the previous segment's hash: a chain. Files are
-written beside, synced and renamed, so a segment is there whole or not at all; every hash is verified when a segment is
-read. A missing, altered or reordered file is a ``LogMismatch`` that names it, never a silent hole.
+``export`` copies EVENTS and DECISIONS into a directory of segments (``segments.py``); ``ArchiveEventLog`` and
+``ArchiveDecisionLog`` are the ports over it. An export may be repeated: it goes on where the files end. It decides
+nothing and changes no log.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
-import msgspec
-import numpy as np
-
+from apportion.adapters.logs.segments import (
+    Chain,
+    SegmentHeader,
+    read_decisions,
+    read_events,
+    segment_bytes,
+    segments_of,
+)
 from apportion.core.envelope import Record, StoredBatch
-from apportion.core.errors import LogGap, LogMismatch
+from apportion.core.errors import LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
 
-MAGIC = b"APSEG1\n"
-HASH_BYTES = 32
 SEGMENT_RECORDS = 65_536
 SEGMENT_BODY_BYTES = 64 * 1024 * 1024
 READ_LIMIT = 8_192
-
-Kind = Literal["events", "decisions"]
-
-
-class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON header of a segment. ``last_seq`` and ``first_seq`` are sequences of the stream."""
-
-    kind: Kind
-    first_seq: int
-    last_seq: int
-    count: int
-    previous: str  # hex hash of the segment before, "" for the first
-    subjects: tuple[str, ...] = ()
-
-
-class _Segment(msgspec.Struct, frozen=True):
-    path: Path
-    header: SegmentHeader
-    columns_at: int
-
-
-def segment_bytes(header: SegmentHeader, columns: list[array[int]], bodies: list[bytes]) -> bytes:
-    """Return a whole segment."""
-    head = msgspec.json.encode(header)
-    lengths = array("i", (len(body) for body in bodies))
-    parts = [MAGIC, len(head).to_bytes(4, "little"), head, *(column.tobytes() for column in (*columns, lengths)), *bodies]
-    content = b"".join(parts)
-    return content + hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
 async def export(event_log: EventLog, decision_log: DecisionLog, directory: Path) -> tuple[int, int]:
@@ -77,7 +42,7 @@ async def export(event_log: EventLog, decision_log: DecisionLog, directory: Path
 
 
 async def _export_events(log: EventLog, directory: Path) -> int:
-    chain = _Chain(directory, "events")
+    chain = Chain(directory, "events")
     while records := await _gather_records(log, chain.last_seq):
         subjects: dict[str, int] = {}
         rows = array("i", (subjects.setdefault(record.subject, len(subjects)) for record in records))
@@ -95,7 +60,7 @@ async def _export_events(log: EventLog, directory: Path) -> int:
 
 
 async def _export_decisions(log: DecisionLog, directory: Path) -> int:
-    chain = _Chain(directory, "decisions")
+    chain = Chain(directory, "decisions")
     while batches := await _gather_batches(log, chain.last_seq):
         header = SegmentHeader(
             kind="decisions",
@@ -137,120 +102,12 @@ async def _gather_batches(log: DecisionLog, after_seq: int) -> list[StoredBatch]
     return batches
 
 
-class _Chain:
-    """The end of the segments of one kind, and the way to append."""
-
-    def __init__(self, directory: Path, kind: Kind) -> None:
-        segments = _segments(directory, kind)
-        self._directory = directory
-        self._kind = kind
-        self.last_seq = segments[-1].header.last_seq if segments else 0
-        self.hash = _verified(segments[-1])[-HASH_BYTES:].hex() if segments else ""
-
-    def append(self, header: SegmentHeader, content: bytes) -> None:
-        path = self._directory / f"{self._kind}-{header.first_seq:016d}.seg"
-        write_durably(path, content)
-        self.last_seq = header.last_seq
-        self.hash = content[-HASH_BYTES:].hex()
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write beside, sync, rename, sync the directory: afterwards the file is there whole, also after a power cut."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _segments(directory: Path, kind: Kind) -> list[_Segment]:
-    """Return the segments of one kind in order, with their headers checked against each other."""
-    found = []
-    next_seq, previous = 1, ""
-    for path in sorted(directory.glob(f"{kind}-*.seg")):
-        segment = _open(path, kind)
-        header = segment.header
-        if kind == "events" and header.first_seq != next_seq:
-            raise LogGap(next_seq, header.first_seq)
-        if header.previous != previous:
-            raise LogMismatch(
-                f"{path} follows a segment with hash {header.previous or 'none'}, but the one before it has "
-                f"{previous or 'none'}: a file is missing or was replaced; restore the archive"
-            )
-        next_seq = header.last_seq + 1
-        with path.open("rb") as file:
-            file.seek(-HASH_BYTES, os.SEEK_END)
-            previous = file.read().hex()
-        found.append(segment)
-    return found
-
-
-def _open(path: Path, kind: Kind) -> _Segment:
-    with path.open("rb") as file:
-        start = file.read(len(MAGIC) + 4)
-        length = int.from_bytes(start[len(MAGIC) :], "little")
-        if not start.startswith(MAGIC) or length > 64 * 1024 * 1024:
-            raise LogMismatch(f"{path} is no segment of an archive; restore it")
-        try:
-            header = msgspec.json.decode(file.read(length), type=SegmentHeader)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise LogMismatch(f"the header of {path} is damaged ({error}); restore the archive") from error
-    if header.kind != kind:
-        raise LogMismatch(f"{path} holds {header.kind}, expected {kind}; restore the archive")
-    return _Segment(path, header, len(MAGIC) + 4 + length)
-
-
-def _verified(segment: _Segment) -> bytes:
-    """Read a segment and check its hash."""
-    content = segment.path.read_bytes()
-    view = memoryview(content)
-    if hashlib.blake2b(view[:-HASH_BYTES], digest_size=HASH_BYTES).digest() != content[-HASH_BYTES:]:
-        raise LogMismatch(f"{segment.path} does not carry the hash of its content: it was altered; restore the archive")
-    return content
-
-
-def _read_events(segment: _Segment) -> list[Record]:
-    content = _verified(segment)
-    header, at, count = segment.header, segment.columns_at, segment.header.count
-    stored = np.frombuffer(content, np.int64, count, at).tolist()
-    rows = np.frombuffer(content, np.int32, count, at + 8 * count).tolist()
-    ends = (np.frombuffer(content, np.int32, count, at + 12 * count).cumsum(dtype=np.int64) + at + 16 * count).tolist()
-    subjects = header.subjects
-    make, record = tuple.__new__, Record
-    start = at + 16 * count
-    records = []
-    for seq, (stored_ms, row, end) in enumerate(zip(stored, rows, ends, strict=True), header.first_seq):
-        records.append(make(record, (seq, stored_ms, subjects[row], content[start:end])))
-        start = end
-    return records
-
-
-def _read_decisions(segment: _Segment) -> list[StoredBatch]:
-    content = _verified(segment)
-    at, count = segment.columns_at, segment.header.count
-    seqs = np.frombuffer(content, np.int64, count, at).tolist()
-    inputs = np.frombuffer(content, np.int64, count, at + 8 * count).tolist()
-    lengths = np.frombuffer(content, np.int32, count, at + 16 * count).tolist()
-    start = at + 20 * count
-    batches = []
-    for seq, input_seq, length in zip(seqs, inputs, lengths, strict=True):
-        batches.append(StoredBatch(seq, input_seq, content[start : start + length]))
-        start += length
-    return batches
-
-
 class ArchiveEventLog:
     """EVENTS as exported. One segment at a time is in memory."""
 
     def __init__(self, directory: Path) -> None:
         """Open the archive in ``directory``; its chain of headers is checked now, the content as it is read."""
-        self._segments = _segments(directory, "events")
+        self._segments = segments_of(directory, "events")
         self._loaded: tuple[int, list[Record]] = (-1, [])
 
     async def last_seq(self) -> int:
@@ -284,7 +141,7 @@ class ArchiveEventLog:
             if segment.header.last_seq <= after_seq:
                 continue
             if self._loaded[0] != number:
-                self._loaded = (number, _read_events(segment))
+                self._loaded = (number, read_events(segment))
             skip = max(after_seq - segment.header.first_seq + 1, 0)
             yield self._loaded[1][skip:] if skip else self._loaded[1]
 
@@ -298,7 +155,7 @@ class ArchiveDecisionLog:
 
     def __init__(self, directory: Path) -> None:
         """Open the archive in ``directory``."""
-        self._segments = _segments(directory, "decisions")
+        self._segments = segments_of(directory, "decisions")
         self._loaded: tuple[int, list[StoredBatch]] = (-1, [])
 
     async def last_seq(self) -> int:
@@ -316,7 +173,7 @@ class ArchiveDecisionLog:
             if segment.header.last_seq <= after_seq:
                 continue
             if self._loaded[0] != number:
-                self._loaded = (number, _read_decisions(segment))
+                self._loaded = (number, read_decisions(segment))
             start = bisect_right(self._loaded[1], after_seq, key=_seq_of)
             batches += self._loaded[1][start : start + limit - len(batches)]
             if len(batches) >= limit:

@@ -1,7 +1,8 @@
 """The scheduler process: reader -> ``Core`` -> fenced writer. A standby is the same program with its writer closed.
 
 ``scheduler`` (the loop), ``recovery`` (where to start, and whether the log is still the one), ``ticking`` (when the leader
-writes a ``clock.tick``), ``ports`` (what it needs of the world), ``process`` (``serve``: the command).
+writes a ``clock.tick``), ``telling`` (who hears of a cycle), ``ports`` (what it needs of the world), ``process``
+(``serve``: the command).
 
 Decisions
     * The fence is the only safety. Leadership decides who *tries*: two leaders that read the same log write the same

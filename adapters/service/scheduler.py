@@ -13,17 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from apportion.adapters.bus.stream import Tail
 from apportion.adapters.service.ports import EventPublisher, FollowedDecisions, FollowedEvents, Snapshots
 from apportion.adapters.service.recovery import StoredCycles, restore
+from apportion.adapters.service.telling import OnBatch, Told
 from apportion.adapters.service.ticking import LONGEST_WAIT_S, Ticker, Why, publish_tick, refused_tick, wall_ms
 from apportion.adapters.snapshots import record_hash
 from apportion.core.engine import Core
@@ -33,11 +33,9 @@ from apportion.core.errors import ApportionError, LogMismatch
 logger = logging.getLogger(__name__)
 
 Role = Literal["leader", "standby"]
-OnBatch = Callable[[StoredBatch], Awaitable[None] | None]
 
 CATCH_UP_RECORDS = 16_384
 FOLLOW_RECORDS = 10_000
-REMEMBERED_BATCHES = 64
 STOP_PATIENCE_S = 5.0
 
 
@@ -74,15 +72,13 @@ class SchedulerService:
         self.core = Core.new()
         self.decision_seq = 0
         self.ready = asyncio.Event()
-        self._callbacks: list[OnBatch] = []
+        self._told = Told()
         self._tail: Tail[Record] | None = None
         self._decision_tail: Tail[StoredBatch] | None = None
         self._stored: StoredCycles | None = None
         self._committing: asyncio.Task[None] | None = None
         self._committing_seq = 0  # the tick whose batch is decided and perhaps not yet stored
         self._heard: deque[StoredBatch] = deque()  # batches of the leader not yet compared
-        self._recent: deque[StoredBatch] = deque(maxlen=REMEMBERED_BATCHES)
-        self._waiting: dict[int, asyncio.Future[StoredBatch]] = {}  # stated ticks, by sequence
         self._last_record: Record | None = None
         self._last_tick_seq = 0
         self._ticker = Ticker(publisher, self.settings.principal, self._wake)
@@ -96,7 +92,7 @@ class SchedulerService:
 
     def on_batch(self, callback: OnBatch) -> None:
         """Call ``callback`` with every batch once DECISIONS holds it (not while catching up). Its errors are logged."""
-        self._callbacks.append(callback)
+        self._told.add(callback)
 
     def promote(self) -> None:
         """Become the leader from the next undecided tick on. The fence decides whether that was right."""
@@ -118,14 +114,12 @@ class SchedulerService:
         self._raise_if_ended()
         seq = await publish_tick(self._publisher, self.settings.principal, why, at_ms)
         self._raise_if_ended()
-        for batch in self._recent:
-            if batch.input_seq == seq:
-                return batch
+        batch = self._told.recent(seq)
+        if batch is not None:
+            return batch
         if seq > self.core.seq or (seq == self.core.seq and self.core.tick_pending) or seq == self._committing_seq:
-            future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
-            self._waiting[seq] = future
-            return await future
-        raise refused_tick(seq, self.settings.principal)
+            return await self._told.wait_for(seq)
+        raise self._refused(seq)
 
     async def run(self) -> None:
         """Catch up, then follow until ``stop``. Raises what ended it otherwise; then nothing more is written."""
@@ -257,8 +251,7 @@ class SchedulerService:
             self._last_record = records[position - 1]
             if self.core.tick_pending and not await self._cycle():
                 return  # stopping, with the tick undecided: the next start answers it
-            if self._waiting:
-                self._refuse_waiting()
+            self._told.fail(self._refused, up_to_seq=self.core.seq, but_seq=self._committing_seq)
 
     async def _cycle(self) -> bool:
         """Answer the pending tick: decide and commit, or wait for the leader's batch and compare. False when stopping."""
@@ -274,7 +267,7 @@ class SchedulerService:
                 self.core.verify(batch.body)
                 self.decision_seq = batch.seq
                 self._overdue_since_s = None
-                await self._tell(batch)
+                await self._told.tell(batch)
                 return True
             if self._stop.is_set():
                 return False
@@ -300,7 +293,7 @@ class SchedulerService:
 
     async def _commit(self, body: bytes, input_seq: int) -> None:
         self.decision_seq = await self._decisions.commit(body, input_seq, self.decision_seq)
-        await self._tell(StoredBatch(self.decision_seq, input_seq, body))
+        await self._told.tell(StoredBatch(self.decision_seq, input_seq, body))
 
     def _on_committed(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is not None:
@@ -318,26 +311,6 @@ class SchedulerService:
                 self._decision_tail = self._decisions.tail(self.decision_seq)
             self._heard.extend(await self._decision_tail.take(FOLLOW_RECORDS, LONGEST_WAIT_S))
         return self._heard.popleft() if self._heard else None
-
-    async def _tell(self, batch: StoredBatch) -> None:
-        self._recent.append(batch)
-        waiting = self._waiting.pop(batch.input_seq, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(batch)
-        for callback in self._callbacks:
-            try:
-                result = callback(batch)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:
-                logger.exception("a callback failed on the batch of seq %d", batch.input_seq)
-
-    def _refuse_waiting(self) -> None:
-        """Tell drivers whose tick was read and refused."""
-        for seq in [seq for seq in self._waiting if seq <= self.core.seq and seq != self._committing_seq]:
-            future = self._waiting.pop(seq)
-            if not future.done():
-                future.set_exception(refused_tick(seq, self.settings.principal))
 
     def _watch_leader(self) -> None:
         """Take over when the leader has let something lie for too long."""
@@ -387,6 +360,9 @@ class SchedulerService:
         if tail is not None:
             await tail.close()
 
+    def _refused(self, tick_seq: int) -> ApportionError:
+        return refused_tick(tick_seq, self.settings.principal)
+
     def _raise_if_ended(self) -> None:
         if self._ended is not None:
             raise ApportionError(f"the core has ended: {type(self._ended).__name__}: {self._ended}") from self._ended
@@ -398,10 +374,8 @@ class SchedulerService:
         if committing is not None:  # ended by something else: what is stored will be read at the next start
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ApportionError(f"the core has ended: {self._ended}"))
-        self._waiting.clear()
+        ended = self._ended
+        self._told.fail(lambda _seq: ApportionError(f"the core has ended: {ended}"))
         await self._drop_decision_tail()
         tail, self._tail = self._tail, None
         if tail is not None:

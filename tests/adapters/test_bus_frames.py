@@ -12,8 +12,9 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
 from apportion.adapters.bus import frames, scan
+from apportion.adapters.bus.messages import parse_ack_subject
 from apportion.adapters.bus.reader import _Records
-from apportion.adapters.bus.stream import StreamTail, parse_ack_subject
+from apportion.adapters.bus.stream import StreamTail
 
 Seen = list[tuple[Any, ...]]
 

