@@ -28,7 +28,9 @@ def explain(state: State, emit: Emit, shadows: list[Shadow]) -> None:
     starts = np.ones(len(queue), dtype=np.bool_)
     starts[1:] = budgets[1:] != budgets[:-1]
     first_of = np.maximum.accumulate(np.where(starts, np.arange(len(queue)), 0))
-    reserved = np.isin(queue, [shadow.workload for shadow in shadows])  # the head of the order need not be first in its queue
+    reserved = np.zeros(len(queue), dtype=np.bool_)
+    for shadow in shadows:
+        reserved |= queue == shadow.workload  # the head of the order need not be first in its queue
     for position in np.flatnonzero(starts | reserved | (table.reason[queue] == 0)):
         row = int(queue[position])
         reason, numbers = reason_for(state, row, shadows[int(table.pool[row])])

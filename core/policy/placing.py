@@ -168,8 +168,9 @@ def _funded_heads(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         if losers is not None:
             _add_running(state, shares, workload, 1)
             for loser in losers:
-                turn.blocked[loser] = 1
-                ready[loser] = 0
+                _add_running(state, shares, loser, -1)
+                turn.blocked[int(state.workload.budget[loser])] = 1
+                ready[int(state.workload.budget[loser])] = 0
             look(leaf)
             continue
         if turn.may_preempt:

@@ -43,7 +43,7 @@ class Victim:
 
 
 def preempt_for(state: State, emit: Emit, shares: Shares, workload: int) -> list[int] | None:
-    """Plan for ``workload`` and write the plan; returns the leaves that lost runs, or None when there is no plan."""
+    """Plan for ``workload`` and write the plan; returns the workloads that lose their runs, or None when there is no plan."""
     masked = np.zeros(state.node.used, dtype=np.int64)
     used = state.gpu.column("used_milli").copy()
     chosen = _choose(state, shares, workload, used, masked)
@@ -51,7 +51,7 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int) -> list
         return None
     victims, gpus = chosen
     _write(state, emit, shares, workload, victims, gpus)
-    return [victim.leaf for victim in victims]
+    return [int(state.run.workload[victim.run]) for victim in victims]
 
 
 def _choose(
