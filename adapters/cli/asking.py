@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from apportion.adapters.cli.failure import FAILED, UNREACHABLE, USAGE, Failure, unreachable, usage
+from apportion.adapters.cli.failure import FAILED, STALE, USAGE, Failure, unreachable, usage
 from apportion.adapters.cli.output import AsOf
 from apportion.adapters.cli.verbs import Place, ReadPlace
 
@@ -179,7 +179,7 @@ def answered(file: Any, name: str, params: dict[str, Any]) -> Reply:
         else:
             table = queries.run(file, name, seq=params.pop("seq", None), at_ms=params.pop("at_ms", None), **params)
     except queries.QueryRefused as error:
-        raise usage(str(error)) from None
+        raise Failure(STALE if "not projected yet" in str(error) else USAGE, str(error)) from None
     last = file.execute("select coalesce(max(last_seq), 0) from meta.commit_log").fetchone()[0]
     readable = file.execute("select mart.readable_seq()").fetchone()[0]
     as_of = AsOf(table.as_of_seq, table.as_of_ms, lag=max(0, last - readable), note="no projector runs")
@@ -205,4 +205,4 @@ def warn(text: str) -> None:
     sys.stderr.write(f"note: {text}\n")
 
 
-CODES = {"usage": USAGE, "unknown_query": USAGE, "bad_params": USAGE, "stale": UNREACHABLE}
+CODES = {"usage": USAGE, "stale": STALE, "time": FAILED, "failed": FAILED}

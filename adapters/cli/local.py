@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters.cli.asking import no_server, server_url
-from apportion.adapters.cli.failure import usage
+from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer
 from apportion.adapters.cli.verbs import Place, lasting, principal_now, verb, whole
 
@@ -88,17 +88,22 @@ def _beat(beat_ms: int) -> int:
 async def demo(
     place: Place,
     days: Annotated[
-        int | None, typer.Option("--days", parser=whole(1), metavar="N", help="How many days [default: 7]")
+        int | None, typer.Option("--days", parser=whole(1, 365), metavar="N", help="How many days [default: 7]")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="PATH", help="Read this public trace instead")
+        Path | None, typer.Option("--trace", metavar="PATH", help="Play this public trace instead")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the generator")] = 1,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the generator and of what goes wrong")] = 1,
 ) -> Answer:
     """Play a week of 512 GPUs through a real server; print its statement."""
-    from apportion.adapters.demo import main as demo_main
+    from apportion.adapters.demo.play import DemoOptions, DemoRefused, play
+    from apportion.adapters.demo.report import lines
 
-    return await demo_main.command(place, days=days, trace=trace, seed=seed)
+    try:
+        document = await play(DemoOptions(home=place.home, days=days, trace=trace, seed=seed, quiet=place.as_json))
+    except DemoRefused as refused:
+        raise usage(str(refused)) from None
+    return Answer(document=document, lines=lines(document), code=0 if document["ok"] else FAILED)
 
 
 async def serve(
@@ -114,11 +119,16 @@ async def serve(
     return Answer()
 
 
-async def project(place: Place) -> Answer:
+async def project(
+    place: Place,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build the file anew from the log first, beside the old one")
+    ] = False,
+) -> Answer:
     """Run the projector: the DuckDB projection that answers reads."""
     from apportion.adapters import projector
 
-    await projector.serve(place.home, url=_url(place))
+    await projector.serve(place.home, url=_url(place), rebuild=rebuild, ready=lambda line: say(f"ready: {line}"))
     return Answer()
 
 

@@ -16,10 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from apportion.adapters.cli.main import run
 
 PATIENCE_S = 60.0
 PROGRAM = [sys.executable, "-m", "apportion.adapters.cli.main"]
@@ -62,10 +65,23 @@ class User:
         )
 
     def run(self, line: str, *more: str, code: int | None = 0, columns: int = 120) -> Done:
-        """Run ``apportion <line> <more>``; the exit code must be ``code`` (None: any)."""
+        """Run ``apportion <line> <more>`` in this process; the exit code must be ``code`` (None: any)."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self.directory)
+            patch.delenv("APPORTION_SERVER", raising=False)
+            for name, value in {**self.environment, "COLUMNS": str(columns)}.items():
+                patch.setenv(name, value)
+            ended = run([*line.split(), *more])
+        done = Done(ended, out.getvalue(), err.getvalue())
+        assert code is None or done.code == code, f"{line} {more}: exit {done.code}\n{done.out}\n{done.err}"
+        return done
+
+    def run_process(self, line: str, *more: str, code: int = 0) -> Done:
+        """Run ``apportion <line> <more>`` as a process of its own."""
         ended = subprocess.run(
             [*PROGRAM, *line.split(), *more],
-            env={**self.environment, "COLUMNS": str(columns)},
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -74,7 +90,7 @@ class User:
         )
         done = Done(ended.returncode, ended.stdout, ended.stderr)
         assert "Traceback" not in done.err, done.err
-        assert code is None or done.code == code, f"{line} {more}: exit {done.code}\n{done.out}\n{done.err}"
+        assert done.code == code, f"{line} {more}: exit {done.code}\n{done.out}\n{done.err}"
         return done
 
     def until(self, what: str, holds: Callable[[], Any]) -> Any:
@@ -123,14 +139,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 def test_a_job_really_runs_and_its_output_and_account_can_be_read(user: User) -> None:
     script = "import os,sys; print('GPUs', os.environ['CUDA_VISIBLE_DEVICES']); print('on the side', file=sys.stderr)"
 
-    done = user.run(
+    done = user.run_process(
         "submit --budget lab/llm/olmo --gpus 2 --min-runtime 10m --name hello --wait --", sys.executable, "-c", script
     )
 
     assert re.search(r"hello-\w{8}: admitted to lab/llm/olmo in pool local: 2 GPUs, protected for 10m", done.err)
     assert re.search(r"placed as run 1 on n1 GPUs \d-\d", done.err)
     assert "finished" in done.err
-    logs = user.run("logs hello")
+    logs = user.run_process("logs hello")
     assert re.fullmatch(r"GPUs \d,\d\n", logs.out)
     assert "on the side" in logs.err
     job = user.run("job hello").out
@@ -218,7 +234,7 @@ def test_an_earlier_state_can_be_asked_for(user: User) -> None:
     assert then["as_of"]["seq"] <= now["seq"]
     early = user.run("queue --at 2001-01-01 --json").json
     assert early["rows"] == []
-    beyond = user.run("queue --seq 999999999", code=2)
+    beyond = user.run("queue --seq 999999999", code=4)
     assert "999999999" in beyond.err
 
 
