@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
+from apportion.adapters.build import keep_kernels_apart
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.stream import Tail
 from apportion.adapters.home import Home
@@ -27,7 +28,6 @@ from apportion.core.errors import ApportionError
 
 T = TypeVar("T")
 READ_RECORDS = 50_000
-READ_BATCHES = 10_000
 FEW = 500  # fewer than so many at once: there is no more for now
 PATIENCE_S = 0.02
 STEP_S = 1.0
@@ -129,26 +129,22 @@ async def verify(home: Home, parent: Parent) -> None:
 
 
 async def project(home: Home, parent: Parent) -> None:
-    """Fold both streams into the projection's file as they grow; large steps, because a commit has a fixed price."""
+    """Feed the projection as the logs grow; in large steps, because a commit has a fixed price."""
+    from apportion.adapters.projector.building import feed
     from apportion.projections.runner import Projection
 
     async with await Bus.at_home(home, name="apportion demo projector") as bus:
         with Projection(home.projection) as projection:
-            events = bus.events.tail(projection.wants_after_seq)
-            decisions = bus.decisions.tail(projection.wants_after_decision_seq)
-            parent.listen(events.wake)
-            cycles = 0
+            hurry = asyncio.Event()
+            parent.listen(hurry.set)
             while not parent.done(projection.position.seq):
-                records = await gather(events, READ_RECORDS)
-                cycles += projection.ingest(records, await gather(decisions, READ_BATCHES))
-                tell(Progress(projection.position.seq, cycles))
-                if not parent.ending:
-                    await asyncio.sleep(STEP_S)
-            await events.close()
-            await decisions.close()
+                await feed(projection, bus.events, bus.decisions)
+                tell(Progress(projection.position.seq, projection.position.decision_seq))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(hurry.wait(), STEP_S)
             projection.refresh()
-            seq = projection.position.seq
-        tell(Progress(seq, cycles, done=True))
+            at = projection.position
+        tell(Progress(at.seq, at.decision_seq, done=True))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,6 +153,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("name", choices=("verify", "project"))
     parser.add_argument("--dir", required=True)
     options = parser.parse_args(argv)
+    keep_kernels_apart()
     work = verify if options.name == "verify" else project
     try:
         asyncio.run(work(Home.of(options.dir), Parent()))
