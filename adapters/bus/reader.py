@@ -8,6 +8,8 @@ The end of the log is ``last_seq`` of STREAM.INFO, asked of the stream's leader,
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import repeat
+from typing import Any
 
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.frames import Scanner
@@ -18,7 +20,7 @@ from apportion.core.envelope import Record
 from apportion.core.errors import LogMismatch
 
 FOLLOW_LIMIT = 10_000
-SCAN_FROM = 20_000  # records to read from which on the compiled scan is worth its loading
+SCAN_FROM = 50_000  # records to read from which on the compiled scan is worth its loading
 
 
 class NatsEventLog:
@@ -116,8 +118,9 @@ class _Records:
     def scanner(self, tail: StreamTail[Record]) -> Scanner:
         from apportion.adapters.bus import scan  # loads compiled code; only readers of long logs need it
 
-        out = scan.rows()
-        subjects, make, record = self._subjects, tuple.__new__, Record
+        out = scan.table()
+        subjects, record = self._subjects, Record
+        make: Any = tuple.__new__  # a record is a tuple; its own constructor would only copy the fields once more
 
         def scanner(data: bytes, position: int) -> int:
             state = tail.position
@@ -126,13 +129,12 @@ class _Records:
             sid, next_seq, consumer_seq = state
             count, after = scan.scan_buffer(data, position, sid, next_seq, consumer_seq, out)
             if count:
-                rows = out[:count].tolist()
-                items = [
-                    make(record, (seq, stored_ms, subjects[data[a:b]], data[c:d]))
-                    for seq, (a, b, c, d, stored_ms) in enumerate(rows, next_seq)
-                ]
-                last = items[-1]
-                tail.accept(items, data[rows[-1][0] : rows[-1][1]], last.body)
+                starts, ends, bodies, after_bodies, stored_ms = out[:, :count].tolist()
+                texts = [subjects[data[start:end]] for start, end in zip(starts, ends, strict=True)]
+                contents = [data[start:end] for start, end in zip(bodies, after_bodies, strict=True)]
+                seqs = range(next_seq, next_seq + count)
+                items = list(map(make, repeat(record), zip(seqs, stored_ms, texts, contents, strict=True)))
+                tail.accept(items, data[starts[-1] : ends[-1]], contents[-1])
             return after
 
         return scanner

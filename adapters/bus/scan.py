@@ -1,4 +1,4 @@
-"""Reading a run of stream messages straight out of the network buffer: a compiled scan, then one list comprehension.
+"""Reading a run of stream messages straight out of the network buffer: a compiled scan, then a few list operations.
 
 A replay of a million records spends its time on taking messages apart. ``scan`` walks the frames of one subscription in
 the buffer, checks that both sequences continue without a hole, and writes down where each subject and body stands;
@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 MAX_FRAMES = 4_096
-COLUMNS = 5  # subject start, subject end, body start, body end, stored ms
+FIELDS = 5  # subject start, subject end, body start, body end, stored ms
 
 
 @njit(cache=True)
@@ -40,11 +40,11 @@ def _number(data: Any, start: Any, end: Any) -> Any:
 def scan(data: Any, position: Any, sid: Any, next_seq: Any, consumer_seq: Any, out: Any) -> Any:
     """Take the leading frames of subscription ``sid`` that continue ``next_seq`` and ``consumer_seq``.
 
-    Fills one row of ``out`` per frame; returns how many, and the position of the first frame not taken.
+    Fills one column of ``out`` per frame; returns how many, and the position of the first frame not taken.
     """
     end = len(data)
     count = 0
-    while count < len(out):
+    while count < out.shape[1]:
         at = position
         with_header = False
         if at + 5 < end and data[at] == 72:  # H
@@ -116,12 +116,11 @@ def scan(data: Any, position: Any, sid: Any, next_seq: Any, consumer_seq: Any, o
                 token_start = place + 1
         if seq != next_seq or delivery != consumer_seq + 1 or stored_ns < 0:
             break
-        row = out[count]
-        row[0] = subject_start
-        row[1] = subject_end
-        row[2] = header_start + header_size
-        row[3] = header_start + size
-        row[4] = stored_ns // 1_000_000
+        out[0, count] = subject_start
+        out[1, count] = subject_end
+        out[2, count] = header_start + header_size
+        out[3, count] = header_start + size
+        out[4, count] = stored_ns // 1_000_000
         count += 1
         next_seq += 1
         consumer_seq += 1
@@ -137,6 +136,6 @@ def scan_buffer(
     return int(count), int(after)
 
 
-def rows() -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the scratch table ``scan`` fills; one per reader."""
-    return np.zeros((MAX_FRAMES, COLUMNS), np.int64)
+def table() -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the scratch table ``scan`` fills, a column per frame; one per reader."""
+    return np.zeros((FIELDS, MAX_FRAMES), np.int64)

@@ -246,7 +246,7 @@ def test_compiled_scan_reads_what_the_naive_way_reads(run_async: Any, trouble: s
 
 def test_scan_takes_whole_runs_at_once() -> None:
     data = b"".join(run_of_deliveries(random.Random(1), 500))
-    out = scan.rows()
+    out = scan.table()
 
     count, after = scan.scan_buffer(data, 0, 3, 1, 0, out)
 
