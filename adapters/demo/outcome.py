@@ -13,10 +13,11 @@ class Outcome:
     """The end of a play. Memory is each process's peak in MiB, processor time in seconds."""
 
     source: str
-    days: int
+    length_ms: int  # of simulated time
     events: int
     cycles: int
     last_batch: CycleBatch
+    asked: dict[str, int]  # budget -> GPU-microseconds its submitted jobs need
     complaints: tuple[str, ...]  # of the world: decisions that cannot be right
     verify: dict[str, Any]
     rss_mb: dict[str, int]

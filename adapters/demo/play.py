@@ -38,13 +38,12 @@ from apportion.adapters.home import Home
 from apportion.adapters.service.scheduler import SchedulerService
 from apportion.adapters.simulation.cluster import Layout, shares_for
 from apportion.adapters.simulation.job import Job
-from apportion.adapters.simulation.stated import LEADER, stated
+from apportion.adapters.simulation.stated import tick_event
 from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.adapters.snapshots import DiskSnapshots
 from apportion.core.decisions import CycleBatch
 from apportion.core.envelope import StoredBatch
 from apportion.core.errors import ApportionError
-from apportion.core.events import ClockTick
 
 MS_PER_DAY = 86_400_000
 CYCLE_MS = 60_000
@@ -68,6 +67,7 @@ class DemoOptions:
     first_day: int = 14  # of the trace
     quiet: bool = False
     layout: Layout = field(default_factory=Layout)
+    length_ms: int = 0  # instead of whole days
 
 
 async def play(options: DemoOptions) -> dict[str, Any]:
@@ -77,7 +77,7 @@ async def play(options: DemoOptions) -> dict[str, Any]:
     everything was ended cleanly; ``ApportionError`` when the core, a follower or the server failed.
     """
     began_s = time.monotonic()
-    jobs, world_options = _story(options)
+    jobs, world_options = story(options)
     home = _claim(options)
     server = EmbeddedServer(home, sync="relaxed")
     await asyncio.to_thread(server.start)
@@ -98,15 +98,16 @@ def run_demo(options: DemoOptions) -> dict[str, Any]:
     return asyncio.run(play(options))
 
 
-def _story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
-    """Return the jobs and the world they are played in."""
+def story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
+    """Return the jobs and the world they are played in. Raises ``DemoRefused``."""
     days = 7 if options.days is None else options.days
     if not 1 <= days <= 365:
         raise DemoRefused(f"--days {days}: play between 1 and 365 days; 7 is the usual week")
-    length_ms = days * MS_PER_DAY
+    length_ms = options.length_ms or days * MS_PER_DAY
     layout = options.layout
     if options.trace is None:
-        jobs = generate(options.seed, Shape(days=days, gpus=layout.gpus))
+        shape = Shape(days=days, gpus=layout.gpus, largest=min(64, max(1, layout.gpus // 4)))
+        jobs = generate(options.seed, shape)
         return jobs, WorldOptions(seed=options.seed, length_ms=length_ms, layout=layout)
     try:
         jobs = read_trace(options.trace, options.first_day, days)
@@ -210,7 +211,7 @@ class _Stage:
         while world.now_ms < end_ms and not interrupted.is_set():
             number += 1
             events = world.advance(world.now_ms + CYCLE_MS)
-            events.append(stated(world.now_ms, LEADER, ClockTick(why="due"), f"tick.{number}"))
+            events.append(tick_event(world.now_ms, number))
             published += len(events)
             batch = self._batch = asyncio.get_running_loop().create_future()
             await bus.connection.write(
@@ -261,10 +262,11 @@ class _Stage:
         options = self._options
         return Outcome(
             source=f"trace {options.trace}" if options.trace is not None else f"generator, seed {options.seed}",
-            days=self.world.options.length_ms // MS_PER_DAY,
+            length_ms=self.world.options.length_ms,
             events=service.core.seq,
             cycles=service.core.cycle,
             last_batch=last,
+            asked=self.world.asked,
             complaints=tuple(self.world.complaints),
             verify={"ok": ok, "cycles": verifier.cycles, "digest": verifier.digest},
             rss_mb={

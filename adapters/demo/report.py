@@ -20,6 +20,7 @@ from apportion.projections.report import report
 
 BAR_CELLS = 24
 PPM = 1_000_000
+MS_PER_DAY = 86_400_000
 
 
 def build(home: Home, outcome: Outcome) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def build(home: Home, outcome: Outcome) -> dict[str, Any]:
     books = outcome.last_batch.books
     supply, unfunded = sum(book.supply for book in books), sum(book.unfunded for book in books)
     idle, down = sum(book.idle for book in books), sum(book.down for book in books)
-    shares = [_share(line) for line in found["shares"]]
+    shares = [_share(line, outcome.asked.get(line["budget"], 0)) for line in found["shares"]]
     # the core's books against the projection's statement of who used what
     error = supply - sum(line["gpu_us"] for line in shares) - unfunded - idle - down
     unfunded_error = unfunded - sum(line["unfunded_gpu_us"] for line in shares)
@@ -38,7 +39,7 @@ def build(home: Home, outcome: Outcome) -> dict[str, Any]:
     ledger = found["ledger"]
     document = {
         "source": outcome.source,
-        "days": outcome.days,
+        "length_ms": outcome.length_ms,
         "events": outcome.events,
         "cycles": outcome.cycles,
         "jobs": found["jobs"],
@@ -73,9 +74,9 @@ def build(home: Home, outcome: Outcome) -> dict[str, Any]:
     return document
 
 
-def _share(line: dict[str, Any]) -> dict[str, Any]:
+def _share(line: dict[str, Any], asked_gpu_us: int) -> dict[str, Any]:
     names = ("pool", "budget", "entitled_ppm", "got_ppm", "got_of_used_ppm", "gpu_us", "unfunded_gpu_us")
-    return {name: line[name] for name in names}
+    return {name: line[name] for name in names} | {"asked_gpu_us": asked_gpu_us}
 
 
 def _fraction(ppm: int | None) -> float:
@@ -111,26 +112,40 @@ def lines(document: dict[str, Any]) -> list[str]:
 def _headline(document: dict[str, Any]) -> list[str]:
     jobs, rate = document["jobs"], int(document["events"] / max(document["wall_s"], 0.1))
     return [
-        f"{document['days']} simulated day{'s' * (document['days'] != 1)} in {document['wall_s']:.0f} s "
+        f"{_length(document['length_ms'])} of a simulated cluster in {document['wall_s']:.0f} s "
         f"({document['source']}): {document['events']:,} events ({rate:,}/s), {document['cycles']:,} cycles",
         f"jobs: {jobs['submitted']:,} submitted, {jobs['started']:,} started, {jobs['finished']:,} finished; "
         f"{document['runs']:,} runs, {document['preemptions']:,} preemptions, {document['rejections']:,} refused events",
     ]
 
 
+def _length(length_ms: int) -> str:
+    days = length_ms // MS_PER_DAY
+    if days < 1 or length_ms % MS_PER_DAY:
+        return render.duration(length_ms)
+    return f"{days} day{'s' * (days != 1)}"
+
+
 def _budgets(document: dict[str, Any]) -> list[str]:
     shares = document["shares"]
-    funded = render.gpu_hours_column([line["gpu_us"] for line in shares])
-    unfunded = render.gpu_hours_column([line["unfunded_gpu_us"] for line in shares])
-    largest = max((max(line["got_ppm"] or 0, line["entitled_ppm"] or 0) for line in shares), default=1)
-    width = max((len(line["budget"]) for line in shares), default=6)
-    rows = [f"{'GPU-hours by budget':<{width}}  {'funded':>10} {'unfunded':>10}   share  entitled"]
-    for line, paid, borrowed in zip(shares, funded, unfunded, strict=True):
+    hours = [
+        render.gpu_hours_column([line[name] for line in shares])
+        for name in ("asked_gpu_us", "gpu_us", "unfunded_gpu_us")
+    ]
+    largest = max((max(line["got_ppm"] or 0, line["entitled_ppm"] or 0) for line in shares), default=1) or 1
+    width = max([19, *(len(line["budget"]) for line in shares)])
+    rows = [f"{'GPU-hours by budget':<{width}}  {'asked':>10} {'funded':>10} {'unfunded':>10}   share  entitled"]
+    for line, asked, funded, unfunded in zip(shares, *hours, strict=True):
         got, entitled = line["got_ppm"] or 0, line["entitled_ppm"] or 0
         share = f"{render.percent(got):>6}   {render.percent(entitled):>6}"
-        name = f"{line['budget']:<{max(width, 19)}}"
-        rows.append(f"{name}  {paid:>10} {borrowed:>10}  {share}  {_bar(got, entitled, largest)}")
-    rows.append("share: of all GPU time, funded and unfunded; in the bars # is what it got, | what it is entitled to")
+        spent = f"{asked:>10} {funded:>10} {unfunded:>10}"
+        rows.append(f"{line['budget']:<{width}}  {spent}  {share}  {_bar(got, entitled, largest)}")
+    rows.append(
+        "asked: what the jobs submitted need in all; share: of all GPU time, funded and unfunded, where in the bars"
+    )
+    rows.append(
+        "# is what a budget got and | what it is entitled to. A budget that asks for less than its share gets less."
+    )
     return rows
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from apportion.adapters.simulation.stated import LEADER, Stated, stated
+from apportion.adapters.simulation.stated import Stated, tick_event
 from apportion.adapters.simulation.world import World
 from apportion.core.decisions import CycleBatch, decode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
-from apportion.core.events import ClockTick
 
 CYCLE_MS = 60_000
 
@@ -46,6 +45,7 @@ class Simulation:
     logs: Logs = field(default_factory=Logs)
     arrive: Arrive | None = None  # what happens to events between their producers and the log
     watch: Watch | None = None  # is shown every batch
+    every_interval: bool = False  # write a tick also when nothing is due or dirty
 
     def run(self, until_ms: int, cycle_ms: int = CYCLE_MS) -> Logs:
         """Play up to ``until_ms`` in intervals of ``cycle_ms``; may be called again to go on."""
@@ -68,13 +68,11 @@ class Simulation:
             if self.core.fold(self.logs.append(event)):
                 self._decide()
         due_ms = self.core.due_ms()
-        due = due_ms is not None and due_ms <= until_ms
-        if (self.core.dirty or due) and self.core.fold(self.logs.append(self._tick(until_ms))):
+        due = self.every_interval or (due_ms is not None and due_ms <= until_ms)
+        if not due and not self.core.dirty:
+            return
+        if self.core.fold(self.logs.append(tick_event(until_ms, self.core.cycle + 1))):
             self._decide()
-
-    def _tick(self, at_ms: int) -> Stated:
-        tick = ClockTick(why="dirty" if self.core.dirty else "due")
-        return stated(at_ms, LEADER, tick, f"tick.{self.core.cycle + 1}")
 
     def _decide(self) -> None:
         body = self.core.decide()

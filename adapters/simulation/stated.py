@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from apportion.core.envelope import subject_of
-from apportion.core.events import EVENT_TYPES, Event, encode_event
+from apportion.core.events import EVENT_TYPES, ClockTick, Event, encode_event
 
 OPERATOR = "ops"  # people who run the cluster
 LEADER = "core"  # the scheduler: writes ticks
@@ -32,6 +32,11 @@ def stated(at_ms: int, principal: str, event: Event, event_id: str, cause: str =
     """Return ``event`` as published by ``principal`` at ``at_ms``."""
     body = encode_event(event, event_id=event_id, at_ms=at_ms, cause=cause)
     return Stated(at_ms, subject_of(principal, EVENT_TYPES[type(event)]), body)
+
+
+def tick_event(at_ms: int, number: int) -> Stated:
+    """Return the leader's ``number``-th tick."""
+    return stated(at_ms, LEADER, ClockTick(why="due"), f"tick.{number}")
 
 
 def heartbeat_body(

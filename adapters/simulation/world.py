@@ -31,6 +31,7 @@ from apportion.core.decisions import (
 )
 from apportion.core.events import Event, NodeHeartbeat, NodeUncordoned, WorkloadCancelled
 from apportion.core.reasons import NodeReason, Refusal
+from apportion.core.units import gpu_us
 
 MINUTE_MS = 60_000
 BEAT_MS = MINUTE_MS
@@ -65,6 +66,7 @@ class World:
         self.now_ms = options.start_ms
         self.submitted = 0
         self.open: dict[str, Fate] = {}  # submitted and, as far as the world was told, not over
+        self.asked: dict[str, int] = {}  # budget -> GPU-microseconds its submitted jobs need
         self.outcomes: dict[str, str] = {}  # workload -> how it ended, or why it was refused
         self.machines = Machines([node_name(position) for position in range(layout.nodes)])
         self.agents = Agents(self.machines, self, options.seed, options.habits, layout)
@@ -177,6 +179,8 @@ class World:
         self._to_come -= 1
         self.submitted += 1
         self.open[fate.workload] = fate
+        budget = fate.event.budget
+        self.asked[budget] = self.asked.get(budget, 0) + gpu_us(fate.event.gpus_milli, job.duration_ms)
         self.say(at_ms, fate.principal, fate.event)
         if fate.cancel_after_ms >= 0:
             self.plan(at_ms + fate.cancel_after_ms, "cancel", fate)
