@@ -15,6 +15,7 @@ from apportion.core.decisions import (
     CycleBatch,
     FundingChanged,
     GpusReserved,
+    Piece,
     RunCancelled,
     RunClosed,
     RunPlaced,
@@ -40,6 +41,7 @@ class Live:
     payer: str
     protected_until_ms: int
     idle_cycles: bool
+    gpus: frozenset[tuple[str, int]]
     stopping: bool = False
 
 
@@ -58,6 +60,8 @@ class Books:
         self.held: dict[str, int] = {}
         self.promised: dict[str, str] = {}  # beneficiary -> its state as told
         self.preemptions = 0
+        self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
+        self.demand: dict[int, int] = {}  # as it was after the last record
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -95,7 +99,7 @@ class Books:
         """
         for leaf in sorted(self.lag):
             pool = int(state.budget.pool[leaf])
-            if self.lag[leaf] <= 0 or self.totals_demand.get(leaf, 0):
+            if self.lag[leaf] <= 0 or self.demand.get(leaf, 0):
                 continue
             debtors = [
                 other for other in sorted(self.lag) if self.lag[other] < 0 and int(state.budget.pool[other]) == pool
@@ -112,8 +116,6 @@ class Books:
             for other, part in zip(debtors, parts, strict=True):
                 self.lag[other] += part
 
-    totals_demand: dict[int, int]
-
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def running(self, leaf: tuple[str, str]) -> int:
@@ -129,9 +131,9 @@ class Books:
         if isinstance(decision, WorkloadAdmitted):
             self.admitted[decision.workload] = decision
         elif isinstance(decision, RunPlaced):
-            self._placed(decision)
+            self._placed(state, decision, batch)
         elif isinstance(decision, RunPreempted):
-            self._preempted(decision, batch)
+            self._preempted(state, decision, batch)
         elif isinstance(decision, RunCancelled):
             self.live[f"{decision.workload}#{decision.run}"].stopping = True
         elif isinstance(decision, GpusReserved):
@@ -139,6 +141,10 @@ class Books:
             self.promised[decision.workload] = "held" if decision.pieces else "withdrawn"
             if decision.pieces:
                 self.held[decision.workload] = sum(len(piece.gpus) * piece.milli_each for piece in decision.pieces)
+                for other in batch.decisions:
+                    if isinstance(other, RunPreempted) and other.certificate.beneficiary == decision.workload:
+                        gives = self.live[f"{other.workload}#{other.run}"].gpus & gpus_in(decision.pieces)
+                        assert gives, f"{other.workload} dies and gives nothing to {decision.workload}"
         elif isinstance(decision, FundingChanged):
             self.live[f"{decision.workload}#{decision.run}"].payer = decision.payer
         elif isinstance(decision, RunClosed):
@@ -149,8 +155,16 @@ class Books:
             if decision.workload in self.promised:
                 self.promised[decision.workload] = "withdrawn"
 
-    def _placed(self, placed: RunPlaced) -> None:
+    def _placed(self, state: State, placed: RunPlaced, batch: CycleBatch) -> None:
         asked = self.admitted[placed.workload]
+        protected_ms = placed.protected_until_ms - batch.time_ms
+        if placed.payer == "budget":
+            assert protected_ms == asked.min_runtime_ms > 0, f"a funded start has all the time it asked for: {placed}"
+            assert placed.reserved_gpu_us == placed.gpus_milli * protected_ms
+        else:
+            quantum_ms = int(state.pool.quantum_ms[state.pool.row_of[placed.pool]])
+            assert protected_ms == min(asked.min_runtime_ms, quantum_ms), f"an unfunded start has at most the quantum: {placed}"
+            assert placed.reserved_gpu_us == 0
         self.held.pop(placed.workload, None)
         if placed.workload in self.promised:
             self.promised[placed.workload] = "placed"
@@ -159,10 +173,10 @@ class Books:
             fits = 2 * self.running(leaf) + placed.gpus_milli <= 2 * placed.allowance_milli
             assert fits, f"funded without an allowance: {placed}"
         self.live[f"{placed.workload}#{placed.run}"] = Live(
-            leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0
+            leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0, gpus_in(placed.pieces)
         )
 
-    def _preempted(self, preempted: RunPreempted, batch: CycleBatch) -> None:
+    def _preempted(self, state: State, preempted: RunPreempted, batch: CycleBatch) -> None:
         self.preemptions += 1
         name, proof = f"{preempted.workload}#{preempted.run}", preempted.certificate
         victim = self.live[name]
@@ -175,8 +189,15 @@ class Books:
             assert before == proof.victim_running_milli, f"{name}: its budget runs {before}: {proof}"
             after = before - victim.milli
             assert (allowance - after) ** 2 < (allowance - before) ** 2, f"{name}: the sum of (f - r)^2 does not fall: {proof}"
-        taker = next(iter(a for a in self.admitted.values() if a.workload == proof.beneficiary))
-        assert 2 * self.running((taker.pool, taker.budget)) + proof.beneficiary_gpus_milli <= 2 * proof.beneficiary_allowance_milli
+            quantum_ms = int(state.pool.quantum_ms[state.pool.row_of[victim.leaf[0]]])
+            took_ms = self.took_ms.get(victim.leaf, -quantum_ms)
+            assert batch.time_ms - took_ms >= quantum_ms, f"{name}: its budget took GPUs within a quantum: places alternate"
+        taker = self.admitted[proof.beneficiary]
+        leaf = (taker.pool, taker.budget)
+        assert leaf[0] == victim.leaf[0], f"{name} makes room in another pool"
+        wanted = 2 * self.running(leaf) + proof.beneficiary_gpus_milli
+        assert wanted <= 2 * proof.beneficiary_allowance_milli, f"{name} makes room for a job that is not funded: {proof}"
+        self.took_ms[leaf] = batch.time_ms
         victim.stopping = True
         self.promised[proof.beneficiary] = "asked"
 
@@ -230,7 +251,7 @@ class Books:
             for line in range(state.budget.used):
                 lag = int(state.budget.lag_us[line]) + ahead_ms * int(state.budget.lag_milli[line])
                 assert lag == self.lag[line], f"lag of {state.budget.keys[line]}: {lag}, integrated {self.lag[line]}"
-        self.totals_demand = {
+        self.demand = {
             line: int(state.budget.running_milli[line]) + int(state.budget.pending_milli[line])
             for line in range(state.budget.used)
         }
@@ -254,6 +275,11 @@ class Books:
             for name in ("charged_us", "unfunded_us"):
                 own = self.totals[name, line]
                 assert sums[name, *key] == own, f"{name} of {key}: runs sum to {sums[name, *key]}, the budget has {own}"
+
+
+def gpus_in(pieces: tuple[Piece, ...]) -> frozenset[tuple[str, int]]:
+    """Return the GPUs that pieces name."""
+    return frozenset((piece.node, gpu) for piece in pieces for gpu in piece.gpus)
 
 
 def rates_of(state: State) -> Counter[tuple[str, int]]:

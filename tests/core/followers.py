@@ -110,6 +110,7 @@ class Conserving:
                 leaf = int(state.run.budget[run])
                 blocked.add(leaf)
                 assert decision.certificate.victim_allowance_milli == int(self.allowance[leaf])
+        check_spent(state)
         table = state.workload
         for row in table.live_rows():
             if int(table.state[row]) not in (schema.PENDING, schema.HELD):
@@ -120,6 +121,16 @@ class Conserving:
                 continue
             gpus = fitting(state, row, self.shadows[int(table.pool[row])])
             assert not gpus, f"{table.keys[row]} waits although GPU rows {gpus} are free for it"
+
+
+def check_spent(state: State) -> None:
+    """Whoever has nothing left that is not promised pays for nothing but time he has promised."""
+    now_ms, budget = state.counters.time_ms, state.budget
+    outstanding, promised = ledger.reserved_us(state, now_ms), ledger.reserved_milli(state, now_ms)
+    for line in range(budget.used):
+        left = int(budget.granted_us[line]) - int(budget.charged_us[line]) - int(outstanding[line])
+        if budget.metered[line] and left <= 0:
+            assert int(budget.funded_milli[line]) == int(promised[line]), f"{budget.keys[line]} is spent and pays on"
 
 
 def fitting(state: State, row: int, shadow: Shadow) -> list[int]:

@@ -51,7 +51,25 @@ def read(path: Path) -> Iterator[tuple[str, list[tuple[int, str]]]]:
             found.append((text[3:].strip(), list(common)))
         elif text.strip():
             (found[-1][1] if found else common).append((number, text))
-    yield from found
+    for title, lines in found:
+        yield title, unrolled(lines)
+
+
+def unrolled(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Write out what stands between ``repeat N`` and ``end``; ``{n}`` in it counts from 1, ``{n+1}`` from 2."""
+    out: list[tuple[int, str]] = []
+    times, block = 0, list[tuple[int, str]]()
+    for number, text in lines:
+        words = text.split()
+        if words[0] == "repeat":
+            times, block = int(words[1]), []
+        elif words == ["end"]:
+            for n in range(1, times + 1):
+                out += [(at, line.replace("{n}", str(n)).replace("{n+1}", str(n + 1))) for at, line in block]
+            times = 0
+        else:
+            (block if times else out).append((number, text))
+    return out
 
 
 class Scenario:
