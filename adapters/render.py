@@ -196,8 +196,19 @@ def _csv_cell(value: Any) -> Any:
     return value
 
 
-def shown_cells(columns: Sequence[str], rows: Sequence[Row]) -> list[list[str]]:
-    """Return all cells as text, with each column of GPU-hours rounded so that it adds up."""
+def raw_cell(value: Any) -> str:
+    """Return one value as it is stored, for answers whose columns people named themselves."""
+    if value is None:
+        return "-"
+    return clean(
+        json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (dict, list, tuple)) else str(value)
+    )
+
+
+def shown_cells(columns: Sequence[str], rows: Sequence[Row], *, raw: bool = False) -> list[list[str]]:
+    """Return all cells as text, with each column of GPU-hours rounded so that it adds up; ``raw`` changes nothing."""
+    if raw:
+        return [[raw_cell(row.get(name)) for name in columns] for row in rows]
     by_column = []
     for name in columns:
         values = [row.get(name) for row in rows]
@@ -210,6 +221,7 @@ def shown_cells(columns: Sequence[str], rows: Sequence[Row]) -> list[list[str]]:
 
 GAP = 2
 FLEXIBLE_MIN = 24
+LEAST = 12
 
 
 def fitted(
@@ -227,7 +239,7 @@ def fitted(
         fixed = sum(widths[name] + GAP for name in shown if name != flexible)
         room = width - fixed
         if room >= min(widths[flexible], FLEXIBLE_MIN) or not candidates:
-            return shown, max(1, min(widths[flexible], room))
+            return shown, max(min(widths[flexible], LEAST), min(widths[flexible], room))
         shown.remove(candidates.pop(0))
 
 
@@ -242,12 +254,13 @@ def write_table(
     colour: bool = False,
     drop: Sequence[str] = (),
     flexible: str = "",
+    raw: bool = False,
 ) -> list[str]:
     """Write an aligned table; return the columns that were left out because they did not fit into ``width``.
 
     Numbers go right. Text is never cut: the flexible column (the last one unless named) wraps, and columns named in
     ``drop`` are left out first. ``width`` None (a pipe) never wraps. ``total`` is one more row under a rule; its GPU-hours
-    come from exact sums.
+    come from exact sums. ``raw`` shows names and values as they are stored.
     """
     from rich.cells import cell_len
     from rich.console import Console
@@ -255,16 +268,17 @@ def write_table(
     from rich.text import Text
 
     flexible = flexible or columns[-1]
-    titles = {name: (headings or {}).get(name, heading(name)).upper() for name in columns}
-    body = [dict(zip(columns, cells, strict=True)) for cells in shown_cells(columns, rows)]
+    titles = {name: name if raw else (headings or {}).get(name, heading(name)).upper() for name in columns}
+    body = [dict(zip(columns, cells, strict=True)) for cells in shown_cells(columns, rows, raw=raw)]
     if total is not None:
         body.append({name: cell(name, total[name]) if name in total else "" for name in columns})
     widths = {name: max([cell_len(titles[name]), *(cell_len(line[name]) for line in body)]) for name in columns}
     shown, flexible_width = fitted(columns, widths, width, drop, flexible)
     page = io.StringIO()
+    needed = sum(widths[name] + GAP for name in shown) - widths[flexible] + flexible_width
     console = Console(
         file=page,
-        width=width or 1_000_000,
+        width=max(width or 0, needed),
         force_terminal=colour,
         no_color=not colour,
         highlight=False,
@@ -273,13 +287,12 @@ def write_table(
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False)
     for name in shown:
         right = any(isinstance(row.get(name), int) and not isinstance(row.get(name), bool) for row in rows)
-        right = right and not (name.endswith("_ms") and name not in DURATION_NAMES)
+        right = right and (raw or not (name.endswith("_ms") and name not in DURATION_NAMES))
         table.add_column(
             Text(titles[name]),
             justify="right" if right else "left",
             width=flexible_width if name == flexible else None,
-            no_wrap=name != flexible
-            and sum(widths[one] + GAP for one in shown) - widths[flexible] < (width or 1_000_000),
+            no_wrap=name != flexible,
             overflow="fold",
         )
     for position, line in enumerate(body):

@@ -20,10 +20,11 @@ from apportion.core.reasons import Funding, NodeReason, Outcome, Payer, Pending,
 
 
 class Words(NamedTuple):
-    """Templates of one reason: what is the case, and what a person can do about it (may be empty)."""
+    """Templates of one reason: what is the case, what a person can do about it (may be empty), and a label for tables."""
 
     sentence: str
     action: str
+    label: str = ""
 
 
 R, O, F, P, N = Refusal, Outcome, Funding, Pending, NodeReason  # noqa: E741 - short names keep the table readable
@@ -141,59 +142,73 @@ OUTCOME: dict[Enum, Words] = {
 }
 PAYER: dict[Enum, Words] = {
     Payer.BUDGET: Words("its budget pays", ""),
-    Payer.UNFUNDED: Words("nobody's budget pays: it uses idle GPUs and may be preempted by funded work", ""),
+    Payer.UNFUNDED: Words("unfunded: it uses idle GPUs, and may be preempted by funded work", ""),
 }
 FUNDING: dict[Enum, Words] = {
     F.WITHIN_ALLOWANCE: Words(
-        "it fits into its budget's allowance[ of {allowance_milli}][ ({running_milli} ran before it)]", ""
+        "it fits into its budget's allowance[ of {allowance_milli}][ ({running_milli} ran before it)]",
+        "",
+        "within its allowance",
     ),
     F.ABOVE_ALLOWANCE: Words(
         "it, or one before it in order, is above its budget's allowance[ of {allowance_milli}]"
         "[ ({before_milli} come before it)]",
         "wait, or ask for a larger share; it keeps running while GPUs are idle",
+        "above its allowance",
     ),
     F.BALANCE_SPENT: Words(
         "its budget's granted GPU time is used up",
         "ask for a grant or a transfer; it keeps running while GPUs are idle",
+        "granted time used up",
     ),
     F.IDLE_CYCLES: Words(
         "it asked for idle cycles only (min_runtime 0), which are never funded",
         "submit with --min-runtime to be protected",
+        "idle cycles only",
     ),
-    F.BUDGET_CLOSED: Words("its budget is closed", "submit to another budget; it keeps running while GPUs are idle"),
+    F.BUDGET_CLOSED: Words(
+        "its budget is closed", "submit to another budget; it keeps running while GPUs are idle", "budget closed"
+    ),
 }
 PENDING: dict[Enum, Words] = {
     P.HELD: Words(
         "GPUs are held for it and their last run is ending[: {held_milli} of {need_milli} held]",
         "nothing to do; it starts when they are free",
+        "its GPUs are being freed",
     ),
     P.BACKOFF: Words(
         "its last start failed and the next one waits[ until {until_ms}]",
         "read its output with `apportion logs {job}`; cancel it if the command is wrong",
+        "backs off after a failed start",
     ),
     P.NO_CAPACITY: Words(
         "it is larger than the pool's healthy nodes could hold if they were empty"
         "[: it needs {nodes_needed} such nodes, {nodes_able} could serve]",
         "wait until nodes return (`apportion node list`), or ask for a smaller shape",
+        "larger than the healthy nodes",
     ),
     P.PROTECTED_RUNS: Words(
         "it is next, and waits for work that may not be interrupted"
         "[; by what that work has stated it starts by {earliest_ms}][; {ahead} of its budget go first]",
         "wait; a smaller request may fit earlier",
+        "next; waits for protected work",
     ),
     P.RESERVED: Words(
         "free GPUs exist but are kept for the head of the order[, which starts by {earliest_ms}]"
         "[; {ahead} of its budget go first]",
         "state --expected-runtime: a short job may fit before the head starts",
+        "free GPUs are kept for the head",
     ),
     P.NO_BLOCK: Words(
         "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"
         "[; {ahead} of its budget go first]",
         "wait, or ask for fewer GPUs per node (--nodes)",
+        "enough free, but not together",
     ),
     P.NO_FREE_GPUS: Words(
         "fewer GPUs are free than it needs[: it needs {need_milli}, free {free_milli}][; {ahead} of its budget go first]",
         "wait; `apportion share` shows whose turn it is, and work above its share is what makes room",
+        "fewer GPUs free than it needs",
     ),
 }
 NODE: dict[Enum, Words] = {
@@ -286,3 +301,12 @@ def words_of(enum: str, value: str, numbers: Mapping[str, int | str] | None = No
         return words(ENUMS[enum](value), numbers)
     except ValueError:
         return value, "this release has no words for it; upgrade apportion"
+
+
+def label_of(enum: str, value: str) -> str:
+    """Return the reason in a few words, for a column of a table."""
+    try:
+        reason = ENUMS[enum](value)
+    except ValueError:
+        return value
+    return WORDS[type(reason)][reason].label or words(reason)[0]

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from apportion.adapters.cli.failure import FAILED, STALE, USAGE, Failure, unreachable, usage
+from apportion.adapters.cli.failure import FAILED, STALE, UNREACHABLE, USAGE, Failure, unreachable, usage
 from apportion.adapters.cli.output import AsOf
 from apportion.adapters.cli.verbs import Place, ReadPlace
 
@@ -112,9 +112,26 @@ class Opened:
         """Answer query ``name`` as of the place's ``--at`` or ``--seq``. Raises ``Failure``."""
         moment = {"at_ms": self.place.at_ms, "seq": self.place.seq} if isinstance(self.place, ReadPlace) else {}
         params = {**{key: value for key, value in moment.items() if value is not None}, **params}
-        if self.connection is not None:
+        if self.connection is None:
+            return answered(self.file, name, params)
+        try:
             return await asked(self.connection.client, name, **params)
-        return answered(self.file, name, params)
+        except Failure as failure:
+            if failure.code != UNREACHABLE or not isinstance(self.place, ReadPlace) or self.place.server:
+                raise
+            return self._without_projector(failure, name, params)
+
+    def _without_projector(self, failure: Failure, name: str, params: dict[str, Any]) -> Reply:
+        """Read the projection's file although a server runs: nobody answers, so perhaps nobody has it open."""
+        if not self.place.home.projection.is_file():
+            raise failure
+        try:
+            with projection_file(self.place) as file:
+                reply = answered(file, name, params)
+        except Failure as second:
+            raise failure if second.code == UNREACHABLE else second from None
+        warn(f"{failure.what}; reading the projection file as it was left")
+        return reply
 
     async def wait(self, seq: int, timeout_ms: int) -> bool:
         """Wait until the data reaches record ``seq``; False when it does not in time."""

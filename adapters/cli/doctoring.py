@@ -135,8 +135,9 @@ async def _bus(connection: Connection, url: str) -> list[Finding]:
     before_ms = time.time_ns() // 1_000_000
     await connection.client.flush(timeout=5)
     round_trip_ms = (time.monotonic() - started) * 1000
-    server = getattr(connection.client, "connected_server_version", None)
-    findings.append(Finding("server", "ok", f"{url}, nats-server {server}, round trip {round_trip_ms:.1f} ms"))
+    found = connection.client.connected_server_version
+    server = f"nats-server {found.major}.{found.minor}.{found.patch}"
+    findings.append(Finding("server", "ok", f"{url}, {server}, round trip {round_trip_ms:.1f} ms"))
     try:
         wrong = await topology.audit(connection)
     except TimeoutError:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters import render
-from apportion.adapters.cli.asking import opened
+from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.finding import workload_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import percent_or_dash
@@ -21,6 +21,7 @@ from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, ve
 from apportion.adapters.wording import words_of
 
 PANEL = "Look"
+PROGRESS = ("run.progressed", "run.checkpointed")
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Workload id, or its name (the newest of that name)")]
 
 
@@ -36,11 +37,12 @@ async def why(place: ReadPlace, job: Job) -> Answer:
     async with opened(place) as source:
         workload = await workload_of(source, job)
         reply = await source.ask("why", workload=workload["workload"])
+        held = await _held(source, workload)
         at_ms = reply.as_of.time_ms
     parts: dict[str, list[dict[str, Any]]] = {}
     for row in reply.rows:
         parts.setdefault(str(row["section"]), []).append(row)
-    lines = _why_now(workload, parts, at_ms)
+    lines = _why_now(workload, parts, at_ms, held)
     lines += _why_budget(parts) if parts.get("now") else []
     sections = []
     if parts.get("instead"):
@@ -58,7 +60,17 @@ async def why(place: ReadPlace, job: Job) -> Answer:
     return Answer(sections, lines, document=document if place.as_json else None, as_of=reply.as_of)
 
 
-def _why_now(workload: dict[str, Any], parts: dict[str, list[dict[str, Any]]], at_ms: int) -> list[str]:
+async def _held(source: Opened, workload: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the last allocation of a workload that runs: who pays for it now, and why."""
+    if workload["state"] not in ("placed", "running", "stopping"):
+        return None
+    history = await source.ask("job", workload=workload["workload"])
+    return next((row for row in reversed(history.rows) if row["source"] == "allocation"), None)
+
+
+def _why_now(
+    workload: dict[str, Any], parts: dict[str, list[dict[str, Any]]], at_ms: int, held: dict[str, Any] | None
+) -> list[str]:
     name = str(workload["workload"])
     what = f"{render.gpus(workload['gpus_milli'])} of {workload['budget']} in pool {workload['pool']}"
     now = next(iter(parts.get("now", [])), None)
@@ -72,15 +84,11 @@ def _why_now(workload: dict[str, Any], parts: dict[str, list[dict[str, Any]]], a
     since = render.duration(max(0, at_ms - now["time_ms"]))
     numbers = now.get("numbers") or {}
     if now["reason"] != "pending":
-        payer = str(now["payer"] or "")
         lines = [f"{name}: {now['reason']} for {since} as run {numbers.get('run')}, {what}"]
-        latest = next((row for row in parts.get("budget", []) if row["workload"] == name), None)
-        if latest is not None and latest["reason"]:
-            sentence, action = words_of("funding", str(latest["reason"]), latest.get("numbers") or {})
-            lines.append(f"  {'funded' if payer == 'budget' else 'unfunded'}: {sentence}")
+        if held is not None:
+            sentence, action = words_of("funding", str(held["reason"]), {})
+            lines.append(f"  {'funded' if held['payer'] == 'budget' else 'unfunded'}: {sentence}")
             lines += [f"  what helps: {action}"] if action else []
-        elif payer:
-            lines.append(f"  {words_of('payer', payer)[0]}")
         return lines
     position = numbers.get("position")
     place = f", number {position} in its budget's queue" if position else ""
@@ -108,7 +116,9 @@ def _why_budget(parts: dict[str, list[dict[str, Any]]]) -> list[str]:
 async def job(
     place: ReadPlace,
     job: Job,
-    all_: Annotated[bool, typer.Option("--all", help="Heartbeat-like progress and ledger lines too")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Progress, checkpoints, allocations and ledger lines too")
+    ] = False,
 ) -> Answer:
     """Show one job: what was asked, its runs, and all that happened to it."""
     async with opened(place) as source:
@@ -117,19 +127,17 @@ async def job(
         history = await source.ask("job", workload=workload["workload"])
     timeline = [row for row in (_told(row, str(workload["workload"])) for row in history.rows) if row["text"]]
     if not all_:
-        timeline = [
-            row for row in timeline if row["source"] in ("event", "decision") and row["what"] != "run.progressed"
-        ]
+        timeline = [row for row in timeline if row["source"] in ("event", "decision") and row["what"] not in PROGRESS]
     sections = [
         Section(
             [{**row, "on": _on(row)} for row in runs.rows],
-            ["run", "outcome", "placed_ms", "ran_ms", "cost", "exit_code", "on"],
+            ["run", "outcome", "placed_ms", "ran_ms", "funded", "unfunded", "exit_code", "on"],
             key="runs",
             title="runs",
             headings={"placed_ms": "from", "ran_ms": "for", "exit_code": "exit"},
             empty="it has not run yet; `apportion why` tells the reason",
             shown=[_run_shown(row) for row in runs.rows],
-            drop=("exit_code",),
+            drop=("exit_code", "ran_ms"),
         ),
         Section(
             timeline, ["time_ms", "seq", "text"], key="history", title="history",
@@ -171,16 +179,12 @@ def _on(row: dict[str, Any]) -> str:
 
 def _run_shown(row: dict[str, Any]) -> dict[str, Any]:
     """Return a run as a table shows it: how long it ran, what it cost, and who paid."""
-    paid = [
-        f"{render.gpu_time(row[f'{payer}_gpu_us'])} {payer}"
-        for payer in ("funded", "unfunded")
-        if row[f"{payer}_gpu_us"]
-    ]
     return {
         **row,
         "outcome": "in progress" if row["is_open"] else row["outcome"],
         "ran_ms": row["end_ms"] - row["placed_ms"],
-        "cost": ", ".join(paid) or "nothing",
+        "funded": render.gpu_time(row["funded_gpu_us"]) if row["funded_gpu_us"] else "-",
+        "unfunded": render.gpu_time(row["unfunded_gpu_us"]) if row["unfunded_gpu_us"] else "-",
         "exit_code": None if row["is_open"] else row["exit_code"],
         "on": _on(row),
     }

@@ -103,7 +103,7 @@ async def demo(
         document = await play(DemoOptions(home=place.home, days=days, trace=trace, seed=seed, quiet=place.as_json))
     except DemoRefused as refused:
         raise usage(str(refused)) from None
-    return Answer(document=document, lines=lines(document), code=0 if document["ok"] else FAILED)
+    return Answer(text="\n".join(lines(document)) + "\n", document=document, code=0 if document["ok"] else FAILED)
 
 
 async def serve(

@@ -58,6 +58,7 @@ class Section:
     after: Sequence[str] = ()  # sentences under this table
     drop: Sequence[str] = ()  # columns that go first where the terminal is too narrow
     flexible: str = ""  # the column that wraps; the last one unless named
+    raw: bool = False  # values as stored, for columns people named themselves
 
 
 @dataclass
@@ -172,6 +173,7 @@ def _show_table(answer: Answer, form: Format, out: TextIO) -> None:
             colour=colour,
             drop=() if form.only else section.drop,
             flexible=section.flexible if section.flexible in names else "",
+            raw=section.raw,
         )
         if not form.only:
             write_lines(out, section.after, width)

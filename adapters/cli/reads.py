@@ -16,7 +16,7 @@ from apportion.adapters.cli.failure import usage as usage_failure
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import ReadPlace, moment, one_of, principal_now, read_verb, whole
-from apportion.adapters.wording import words_of
+from apportion.adapters.wording import label_of, words_of
 
 PANEL = "Look"
 BAR = 12
@@ -121,7 +121,7 @@ def _pool_lines(row: dict[str, Any]) -> list[str]:
         jobs = row["pending_count"]
         lines.append(f"{jobs:,} job{' waits' if jobs == 1 else 's wait'} for {render.gpus(row['pending_milli'])}:")
         for reason, count in sorted(_pairs(row["pending_by_reason"]), key=lambda pair: (-pair[1], pair[0])):
-            sentence = "not explained yet" if reason == "none" else words_of("pending", str(reason), {})[0]
+            sentence = "not explained yet" if reason == "none" else label_of("pending", str(reason))
             lines.append(f"  {count:,} x {sentence}")
     else:
         lines.append("nothing waits")
@@ -207,19 +207,22 @@ def _nothing_queued(who: str, budget: str) -> str:
 
 
 def reason_words(row: dict[str, Any]) -> dict[str, str]:
-    """Return ``why`` and ``action`` for a row of the queue, and ``short``: the same without numbers."""
+    """Return ``why`` and ``action`` for a row of the queue, and ``short``: the same as a label."""
     reason = str(row.get("reason") or "")
     if row["state"] == "pending":
         if not reason:
             return {"why": "not explained yet", "action": "", "short": "not explained yet"}
         sentence, action = words_of("pending", reason, row.get("numbers") or {})
-        short = words_of("pending", reason, {})[0]
-        return {"why": sentence, "action": action.replace("JOB", str(row["workload"])), "short": short}
+        return {
+            "why": sentence,
+            "action": action.replace("JOB", str(row["workload"])),
+            "short": label_of("pending", reason),
+        }
     if not reason:
         return {"why": "", "action": "", "short": ""}
     sentence, action = words_of("funding", reason, {})
     paid = "funded" if row.get("payer") == "budget" else "unfunded"
-    return {"why": f"{paid}: {sentence}", "action": action, "short": f"{paid}: {sentence}"}
+    return {"why": f"{paid}: {sentence}", "action": action, "short": f"{paid}, {label_of('funding', reason)}"}
 
 
 # -- share and usage ---------------------------------------------------------------------------------------------------
@@ -301,6 +304,8 @@ async def usage(
     rows = [{name: value for name, value in row.items() if name not in known or name in names} for row in reply.rows]
     for row in rows:
         row["gpu_us"] = row["funded_gpu_us"] + row["unfunded_gpu_us"]
+    rows = [row for row in rows if row["gpu_us"] or row["refunded_gpu_us"]]
+    rows.sort(key=lambda row: tuple(str(row[name]) for name in names))
     amounts = ["funded_gpu_us", "unfunded_gpu_us", "gpu_us"] + (
         ["refunded_gpu_us"] if any(r["refunded_gpu_us"] for r in rows) else []
     )
@@ -308,7 +313,13 @@ async def usage(
     section = Section(
         rows,
         [*names, *amounts],
-        headings={"gpu_us": "in all GPU-h"},
+        headings={
+            "funded_gpu_us": "funded h",
+            "unfunded_gpu_us": "unfunded h",
+            "gpu_us": "total GPU-h",
+            "refunded_gpu_us": "refunded h",
+        },
+        drop=("refunded_gpu_us",),
         total={names[0]: "total", **total} if names and rows else None,
         empty="no GPU time was used in that period; `apportion queue` shows what runs now",
         flexible=names[-1] if names else "",

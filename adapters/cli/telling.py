@@ -44,7 +44,7 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
         why, action = words_of("funding", decision["why"], decision)
         payer, _action = words_of("payer", decision["payer"])
         lines = [f"{subject}: placed as run {decision['run']} on {pieces}", f"  {payer}: {why}"]
-        if decision.get("protected_until_ms"):
+        if decision.get("protected_until_ms", 0) > decision.get("time_ms", 0):
             lines.append(f"  not interrupted before {render.when(decision['protected_until_ms'])}")
         return lines + ([f"  to change that: {action}"] if action and decision["payer"] == "unfunded" else [])
     if kind == "pending.explained":
@@ -70,7 +70,7 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
         return [f"{subject}: over: {sentence} (runs: {decision['runs']})"]
     if kind == "funding.changed":
         why, _action = words_of("funding", decision["why"], decision)
-        payer = "its budget pays" if decision["payer"] == "budget" else "unfunded"
+        payer = "funded" if decision["payer"] == "budget" else "unfunded"
         return [f"{subject}: run {decision['run']} is now {payer}: {why}"]
     if kind == "node.suspended":
         why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
@@ -85,9 +85,11 @@ def closed_words(decision: dict[str, Any]) -> str:
     """Return the final account of a run in one sentence."""
     ran_ms = decision["end_ms"] - decision["placed_ms"]
     sentence, _action = words_of("outcome", decision["outcome"], {**decision, "ran_ms": ran_ms})
-    paid = [f"{render.gpu_time(decision['charged_gpu_us'])} charged to {decision['budget']}"]
-    if decision["unfunded_gpu_us"]:
-        paid.append(f"{render.gpu_time(decision['unfunded_gpu_us'])} unfunded")
+    paid = [
+        f"{render.gpu_time(decision[f'{name}_gpu_us'])} {words}"
+        for name, words in (("charged", f"charged to {decision['budget']}"), ("unfunded", "unfunded"))
+        if decision[f"{name}_gpu_us"]
+    ] or ["nothing charged"]
     refunded = decision.get("refunded_gpu_us", 0) + decision.get("unfunded_refunded_gpu_us", 0)
     if refunded:
         paid.append(f"{render.gpu_time(refunded)} given back")

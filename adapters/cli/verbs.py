@@ -261,6 +261,12 @@ def read_verb(function: Verb) -> Callable[..., int]:
     return _command(function, {**_PLACE_OPTIONS, **_READ_OPTIONS}, _read_place)
 
 
+def table_verb(function: Verb) -> Callable[..., int]:
+    """Return the function as a command with a table: CSV and fields, but no other moment than the data's own."""
+    options = {name: _READ_OPTIONS[name] for name in ("csv_", "only")}
+    return _command(function, {**_PLACE_OPTIONS, **options}, _place)
+
+
 def write_verb(function: Verb) -> Callable[..., int]:
     """Return the function as a write: who acts, why, dry run, detach, timeout."""
     return _command(function, {**_PLACE_OPTIONS, **_WRITE_OPTIONS}, _write_place)

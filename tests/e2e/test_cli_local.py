@@ -343,12 +343,20 @@ def test_usage_adds_up_to_what_the_books_say(user: User) -> None:
 
 
 def test_sql_reads_and_nothing_else(user: User) -> None:
-    done = user.run("sql --json", "select count(*) as n from fact.workload")
-    assert done.json["rows"][0]["n"] > 0
+    user.until("a published copy", lambda: list((user.directory / "published").glob("*.duckdb")))
+    done = user.run("sql --json", "select count(*) as n, max(seq) as gpu_us from fact.cycle").json
+    table = user.run("sql", "select count(*) as n, max(seq) as gpu_us from fact.cycle")
 
-    assert user.run("sql", "drop table fact.workload", code=2).err
-    assert user.run("sql", "select * from read_csv('/etc/passwd')", code=2).err
+    assert done["rows"][0]["n"] > 0
+    assert table.out.splitlines()[0].split() == ["n", "gpu_us"]
+    assert table.out.splitlines()[1].split()[0].isdigit()
+    assert "fact.workload" in user.run("sql").out
+    assert "only SELECT" in user.run("sql", "drop table fact.workload", code=2).err
+    assert "not available" in user.run("sql", "select * from read_csv('/etc/passwd')", code=2).err
     assert "selec" in user.run("sql", "selec 1", code=2).err
+    query = user.directory / "query.sql"
+    query.write_text("select 41 + 1 as answer")
+    assert user.run(f"sql --file {query} --csv").out == "answer\n42\n"
 
 
 def test_events_are_exported_whole(user: User) -> None:
