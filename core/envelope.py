@@ -98,6 +98,6 @@ def subject_of(principal: str, event_type: str) -> str:
 def split_subject(subject: str) -> tuple[str, str] | None:
     """Return ``(principal, event type)`` or None when the subject is not of the agreed form."""
     parts = subject.split(".", 3)
-    if len(parts) != 4 or parts[0] != "ap" or parts[1] != "ev" or not parts[2] or not parts[3]:
+    if not subject.isascii() or len(parts) != 4 or parts[0] != "ap" or parts[1] != "ev" or not parts[2] or not parts[3]:
         return None
     return parts[2], parts[3]

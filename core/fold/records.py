@@ -79,10 +79,11 @@ def _fold_any(state: State, record: Record, parts: tuple[str, str] | None) -> bo
     timely = _advance(state, record, at_ms)
     extend_chain(state, record)
     if parts is None:
-        _refuse(state, record.seq, ("", record.subject[:128]), No(Refusal.MALFORMED_SUBJECT, detail=record.subject[:256]), None)
+        said = record.subject.encode("ascii", "backslashreplace").decode()[:256]  # whatever it was, the batch must be writable
+        _refuse(state, record.seq, ("", said[:128]), No(Refusal.MALFORMED_SUBJECT, detail=said), None)
         return False
     if no is None and envelope is not None and envelope.type != parts[1]:
-        no = No(Refusal.TYPE_MISMATCH, "type", f"subject says {parts[1]}, body says {envelope.type[:128]}")
+        no = No(Refusal.TYPE_MISMATCH, "type", f"subject says {parts[1][:128]}, body says {envelope.type[:128]}")
     if no is None and not timely:
         limit = state.counters.time_ms + MAX_ELAPSED_MS
         no = No(Refusal.INVALID_DATA, "at_ms", "no instant that can follow the last one", {"limit_ms": limit})
