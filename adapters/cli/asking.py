@@ -130,7 +130,7 @@ class Opened:
                 reply = answered(file, name, params)
         except Failure as second:
             raise failure if second.code == UNREACHABLE else second from None
-        warn(f"{failure.what}; reading the projection file as it was left")
+        warn(self.place, f"{failure.what}; reading the projection file as it was left")
         return reply
 
     async def wait(self, seq: int, timeout_ms: int) -> bool:
@@ -152,7 +152,7 @@ async def opened(place: Place) -> AsyncIterator[Opened]:
         return
     if not place.home.projection.is_file():
         raise no_server(place)
-    warn(f"no server runs for {place.home.root}; reading its projection file as it was left")
+    warn(place, f"no server runs for {place.home.root}; reading its projection file as it was left")
     with projection_file(place) as file:
         yield Opened(place, None, file)
 
@@ -217,9 +217,10 @@ def reply_of(document: dict[str, Any]) -> Reply:
     return Reply(list(document["columns"]), [dict(row) for row in document["rows"]], as_of, more)
 
 
-def warn(text: str) -> None:
-    """Tell a person something beside the answer, on stderr."""
-    sys.stderr.write(f"note: {text}\n")
+def warn(place: Place, text: str) -> None:
+    """Tell a person something beside the answer, on stderr; a script finds it in the answer's ``as_of``."""
+    if not place.as_json:
+        sys.stderr.write(f"note: {text}\n")
 
 
 CODES = {"usage": USAGE, "stale": STALE, "time": FAILED, "failed": FAILED}

@@ -79,7 +79,7 @@ async def _audited(place: Place, params: dict[str, Any], from_log: bool) -> Repl
             with projection_file(place) as file:
                 return answered(file, "audit", params)
         except Failure as failure:
-            warn(f"{failure.what}; building a projection from the log instead")
+            warn(place, f"{failure.what}; building a projection from the log instead")
     return await _from_log(place, params)
 
 
@@ -89,8 +89,7 @@ async def _from_log(place: Place, params: dict[str, Any]) -> Reply:
     from apportion.projections.runner import Projection
 
     with Projection() as projection:
-        if not place.as_json:
-            warn("building a projection from the log")
+        warn(place, "building a projection from the log")
         async with open_logs(place) as logs:
             await feed(projection, logs.events, logs.decisions)
         projection.refresh()

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from apportion.adapters.cli.asking import Source
-from apportion.adapters.cli.failure import Failure, usage
+from apportion.adapters.cli.failure import FAILED, Failure, usage
+from apportion.adapters.cli.telling import refusal_words
 
 
 def nearest(wrong: str, known: Iterable[str], what: str, where: str) -> Failure:
@@ -29,10 +30,17 @@ def nearest(wrong: str, known: Iterable[str], what: str, where: str) -> Failure:
 
 
 async def workload_of(source: Source, job: str) -> dict[str, Any]:
-    """Return the workload with this id, else the newest one of this name. Raises ``Failure`` (2)."""
+    """Return the workload with this id, else the newest one of this name.
+
+    Raises ``Failure``: 1 for a submission that was refused, with the reason; 2 for an unknown job, with the nearest names.
+    """
     found = await source.ask("workload", workload=job)
     if found.first is not None:
         return found.first
+    decided = await source.ask("decisions", workload=job, type="workload.rejected")
+    if decided.rows:
+        sentence, action = refusal_words(decided.rows[-1]["body"])
+        raise Failure(FAILED, f"{job} was refused: {sentence}", action, decision=decided.rows[-1]["body"])
     recent = await source.ask("queue", state="all", row_limit=500)
     known = [str(row[name]) for row in recent.rows for name in ("workload", "name") if row.get(name)]
     raise nearest(job, known, "job", "`apportion queue` lists the jobs")

@@ -192,22 +192,34 @@ async def bench(
     """Measure: fold, latency, reader, projector and others."""
     import asyncio
     import importlib
+    import inspect
     import pkgutil
 
     from apportion.adapters import bench as measurements
 
-    found = {module.name: module for module in pkgutil.iter_modules(measurements.__path__) if module.name[:1] != "_"}
-    known = [one for one in sorted(found) if hasattr(importlib.import_module(f"{measurements.__name__}.{one}"), "run")]
+    known = sorted(module.name for module in pkgutil.iter_modules(measurements.__path__) if module.name[:1] != "_")
     if not name:
-        lines = [f"  {one}: {_first_line(importlib.import_module(f'{measurements.__name__}.{one}'))}" for one in known]
+        modules = {one: importlib.import_module(f"{measurements.__name__}.{one}") for one in known}
+        lines = [f"  {one}{_signature(module)}: {_first_line(module)}" for one, module in modules.items()]
         return Answer(lines=["measurements (apportion bench NAME --json):", *lines], document={"measurements": known})
     if name not in known:
         raise usage(f"there is no measurement {name!r}", f"there are {', '.join(known) or 'none'}")
-    options = dict(_option(text) for text in option or [])
     module = importlib.import_module(f"{measurements.__name__}.{name}")
+    options = dict(_option(text) for text in option or [])
+    for key in options:
+        if key not in inspect.signature(module.run).parameters:
+            raise usage(f"measurement {name} has no option {key!r}", f"it takes {name}{_signature(module)}")
     result: dict[str, Any] = await asyncio.to_thread(module.run, **options)
     lines = [f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}" for key, value in result.items()]
     return Answer(lines=lines, document=result)
+
+
+def _signature(module: Any) -> str:
+    """Return the options of a measurement with their defaults: ``(days=2, rounds=3)``."""
+    import inspect
+
+    parameters = inspect.signature(module.run).parameters.values()
+    return f"({', '.join(f'{one.name}={one.default}' for one in parameters)})"
 
 
 def _option(text: str) -> tuple[str, Any]:

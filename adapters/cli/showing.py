@@ -40,15 +40,13 @@ def progress(label: str, *, quiet: bool = False) -> Iterator[OnProgress]:
         last_shown, shown = now, True
         rate = at.events / max(now - started, 0.001)
         left_s = (at.last_seq - at.seq) / rate if rate else 0.0
+        part = at.seq * 100 // max(at.last_seq, 1)
+        bar = f" [{'#' * (part // 10)}{'.' * (10 - part // 10)}]" if terminal else ""
         text = (
-            f"{label}: seq {at.seq:,} of {at.last_seq:,}, {render.when(at.time_ms)}, "
-            f"{rate:,.0f} events/s, {at.cycles:,} cycles, {render.duration(int(left_s * 1000))} left"
+            f"{label} {part:>3} %{bar}  {render.when(at.time_ms)[:16]}Z  {rate:,.0f} events/s  "
+            f"{render.duration(int(left_s) * 1000)} left  seq {at.seq:,}"
         )
-        if terminal:
-            part = at.seq * 20 // max(at.last_seq, 1)
-            sys.stderr.write(f"\r\x1b[2K[{'#' * part}{'.' * (20 - part)}] {text}"[: _columns() + 5])
-        else:
-            sys.stderr.write(text + "\n")
+        sys.stderr.write(f"\r\x1b[2K{text[: _columns() - 1]}" if terminal else text + "\n")
         sys.stderr.flush()
 
     try:

@@ -23,7 +23,7 @@ def refusal_words(decision: dict[str, Any], options: Mapping[str, str] | None = 
         if isinstance(value, (int, str)) and name != "reason"
     }
     field = str(numbers.get("field") or "")
-    numbers["field"] = (options or {}).get(field, field)
+    numbers["field"] = (options or {}).get(field, f"field {field}") if field else ""
     numbers.update(decision.get("numbers") or {})
     sentence, action = words_of("refusal", str(decision["reason"]), numbers)
     shown = str(numbers["field"])
@@ -75,6 +75,12 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
     if kind == "node.suspended":
         why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
         return [f"node {decision['node']}: suspended: {why}", f"  what helps: {action}"]
+    if kind == "run.resized":
+        return [
+            f"{subject}: run {decision['run']} now holds {', '.join(piece_words(piece) for piece in decision['pieces'])}"
+        ]
+    if kind == "plan.published":
+        return [f"{subject}: plan {decision['plan']} was published"]
     if kind in REFUSING:
         what, do = refusal_words(decision)
         return [f"{subject}: refused: {what}"] + ([f"  what helps: {do}"] if do else [])
