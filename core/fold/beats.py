@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from apportion.core import events
-from apportion.core.envelope import MAX_BODY_BYTES, Record
+from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject
 from apportion.core.state.digest import MAX_FRAMES
 from apportion.core.state.state import State
 from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
@@ -44,7 +44,7 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
         return start
     seq, time_ms, beats = counters.seq, counters.time_ms, counters.heartbeats
     stated, silence_ms = counters.stated, counters.silence_ms
-    row_of, principals = node.row_of, state.principal.keys
+    row_of, speakers = node.row_of, state.speakers
     beat, seen, agent = node.beat.data, node.last_seen_ms.data, node.agent.data
     gpus, silent, broken = node.gpus.data, node.silent.data, node.broken.data
     frames, decode = state.unchained, heartbeat_decoder.decode
@@ -65,7 +65,10 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
         row = row_of.get(data.node)
         if row is None or said.type != HEARTBEAT or said.v != 1 or data.beat <= beat[row]:
             break
-        if subject != f"ap.ev.{principals[agent[row]]}.node.heartbeat" or not gpus[row] or silent[row] or broken[row]:
+        speaker = speakers.get(subject)
+        if speaker is None:
+            speaker = _speaker(state, subject)
+        if speaker != agent[row] or not gpus[row] or silent[row] or broken[row]:
             break
         if data.gpus_down or data.runs is not None:
             break
@@ -85,3 +88,12 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
         index = min(len(records), start + room)
     counters.seq, counters.time_ms, counters.heartbeats = seq, time_ms, beats
     return index
+
+
+def _speaker(state: State, subject: str) -> int:
+    """Return the principal's row of a heartbeat's subject, -1 when there is none, and remember it: rows of principals stay."""
+    parts = split_subject(subject)
+    row = state.principal.row_of.get(parts[0], -1) if parts is not None and parts[1] == HEARTBEAT else -1
+    if row >= 0:
+        state.speakers[subject] = row
+    return row
