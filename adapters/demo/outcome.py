@@ -1,4 +1,7 @@
-"""What a play itself knows at its end; everything else in the report is read from the projection. Pure data."""
+"""What a play itself knows at its end; everything else in the report is read from the projection.
+
+Pure data, made by ``play`` and shown by ``report``; nothing in it may enter an event.
+"""
 
 from __future__ import annotations
 

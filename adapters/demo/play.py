@@ -2,12 +2,18 @@
 
 Decides how simulated time passes: per simulated minute the world's events and a tick are written to the server at once,
 without acknowledgements; the sequence of the tick, in the batch that answers it, tells that all were stored. Then the
-world is given that batch. The scheduler is the production ``SchedulerService``
-in this process; two followers (``followers``) derive every decision again and fill the projection, each in its own
-process, while the play goes on. What it returns is a pure function of trace or seed, options and this program, but for
-the times and sizes of processes: equal seeds give equal bytes in EVENTS and in DECISIONS.
+world is given that batch. The scheduler is the production ``SchedulerService`` in this process; two followers
+(``followers``) derive every decision again and fill the projection, each in its own process, while the play goes on. What
+it returns is a pure function of trace or seed, options and this program, but for the times and sizes of processes: equal
+seeds give equal bytes in EVENTS and in DECISIONS. The server runs with relaxed syncing, which only a log that can be
+played again may have.
 
-The server runs with relaxed syncing, which only a log that can be played again may have.
+Where the time goes (the real week: 709,735 events, 10,080 cycles): this process is the long pole, two fifths of all
+processor time, and of that a half is ``Core`` (folding a quarter, deciding a quarter), the rest reading, writing and the
+world; the verifier needs a quarter, projector and server the rest. So verifying and projecting while playing costs no wall
+time on two cores; doing it afterwards would add both. What helped, by profile: no acknowledgement per event (a third of
+this process), one write per minute, followers in steps of a second instead of cycle by cycle (half of each follower), the
+verifier started after the first cycles so that kernels are compiled once.
 """
 
 from __future__ import annotations
@@ -15,59 +21,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import resource
-import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from apportion.adapters import render
 from apportion.adapters.bus.connection import publish_command
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.demo.generator import Shape, generate
+from apportion.adapters.demo.measure import cpu_s, peak_rss_mb
 from apportion.adapters.demo.outcome import Outcome
 from apportion.adapters.demo.progress import Board
 from apportion.adapters.demo.report import build
-from apportion.adapters.demo.trace import TRACE_EPOCH_MS, TraceError, read_trace
+from apportion.adapters.demo.setting import MARK, DemoOptions, DemoRefused, claim, story
 from apportion.adapters.demo.troupe import Follower
 from apportion.adapters.home import Home
 from apportion.adapters.service.scheduler import SchedulerService
-from apportion.adapters.simulation.cluster import Layout, shares_for
-from apportion.adapters.simulation.job import Job
 from apportion.adapters.simulation.stated import tick_event
-from apportion.adapters.simulation.world import World, WorldOptions
+from apportion.adapters.simulation.world import World
 from apportion.adapters.snapshots import DiskSnapshots
 from apportion.core.decisions import CycleBatch
 from apportion.core.envelope import StoredBatch
 from apportion.core.errors import ApportionError
 
-MS_PER_DAY = 86_400_000
+__all__ = ["DemoOptions", "DemoRefused", "play", "run_demo"]
+
 CYCLE_MS = 60_000
 ANSWER_S = 300.0  # no cycle takes so long, not even one that compiles
 VERIFY_FROM = 120  # cycles
-MARK = "demo.json"
-
-
-class DemoRefused(ApportionError):
-    """The demo cannot be played as asked; the message says what to do."""
-
-
-@dataclass(frozen=True)
-class DemoOptions:
-    """What is asked of a demo. Without ``trace`` the jobs are generated from ``seed``."""
-
-    home: Home
-    days: int | None = None
-    trace: Path | None = None
-    seed: int = 1
-    first_day: int = 14  # of the trace
-    quiet: bool = False
-    layout: Layout = field(default_factory=Layout)
-    length_ms: int = 0  # instead of whole days
 
 
 async def play(options: DemoOptions) -> dict[str, Any]:
@@ -78,7 +62,7 @@ async def play(options: DemoOptions) -> dict[str, Any]:
     """
     began_s = time.monotonic()
     jobs, world_options = story(options)
-    home = _claim(options)
+    home = claim(options)
     server = EmbeddedServer(home, sync="relaxed")
     await asyncio.to_thread(server.start)
     try:
@@ -96,49 +80,6 @@ async def play(options: DemoOptions) -> dict[str, Any]:
 def run_demo(options: DemoOptions) -> dict[str, Any]:
     """Play the demo from code that is not asynchronous; see ``play``."""
     return asyncio.run(play(options))
-
-
-def story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
-    """Return the jobs and the world they are played in. Raises ``DemoRefused``."""
-    days = 7 if options.days is None else options.days
-    if not 1 <= days <= 365:
-        raise DemoRefused(f"--days {days}: play between 1 and 365 days; 7 is the usual week")
-    length_ms = options.length_ms or days * MS_PER_DAY
-    layout = options.layout
-    if options.trace is None:
-        shape = Shape(days=days, gpus=layout.gpus, largest=min(64, max(1, layout.gpus // 4)))
-        jobs = generate(options.seed, shape)
-        return jobs, WorldOptions(seed=options.seed, length_ms=length_ms, layout=layout)
-    try:
-        jobs = read_trace(options.trace, options.first_day, days)
-    except TraceError as error:
-        raise DemoRefused(f"--trace: {error}") from error
-    layout = layout._replace(shares=shares_for([job.program for job in jobs]))
-    start_ms = TRACE_EPOCH_MS + options.first_day * MS_PER_DAY
-    numbered = [job._replace(job_id=f"{job.program}-{number:05d}") for number, job in enumerate(jobs, 1)]
-    return numbered, WorldOptions(seed=options.seed, start_ms=start_ms, length_ms=length_ms, layout=layout)
-
-
-def _claim(options: DemoOptions) -> Home:
-    """Make the directory ours and empty: an earlier demo is replaced, anything else is left alone."""
-    home = options.home
-    running = EmbeddedServer.running(home)
-    if running is not None:
-        raise DemoRefused(
-            f"a nats-server (pid {running.pid}) runs for {home.root}; end what uses it (`apportion up`), or choose --dir"
-        )
-    mark = home.root / MARK
-    if home.jetstream.exists() and not mark.exists():
-        raise DemoRefused(
-            f"{home.root} holds a log that no demo made; the demo begins its own: choose another directory with --dir"
-        )
-    for folder in (home.jetstream, home.snapshots, home.published):
-        shutil.rmtree(folder, ignore_errors=True)
-    for file in home.root.glob("projection.duckdb*"):
-        file.unlink()
-    home.ensure()
-    mark.write_text("{}\n", encoding="utf-8")
-    return home
 
 
 @contextlib.contextmanager
@@ -187,13 +128,18 @@ class _Stage:
             try:
                 await self._projector.start()
                 with board:
-                    await service.ready.wait()
+                    ready = asyncio.create_task(service.ready.wait())
+                    await asyncio.wait((ready, running), return_when=asyncio.FIRST_COMPLETED)
+                    ready.cancel()
+                    if running.done():
+                        await running
                     await self._minutes(bus, service, board, interrupted)
                     service.stop()
                     await running
-                    await self._verifier.start()  # unless it has
                     if interrupted.is_set():
+                        self._say_stopped(service.core.seq)
                         raise KeyboardInterrupt
+                    await self._verifier.start()  # unless it has
                     await self._catch_up(service.core.seq, board, interrupted)
             finally:
                 service.stop()
@@ -231,6 +177,13 @@ class _Stage:
             for follower in self._followers:
                 follower.check()
             board.show(world.now_ms, published, number, [follower.progress.seq for follower in self._followers])
+
+    def _say_stopped(self, seq: int) -> None:
+        if not self._options.quiet:
+            sys.stderr.write(
+                f"stopped at {render.when(self.world.now_ms)}, seq {seq:,}; what was played is whole: "
+                f"apportion verify --dir {self._home.root}\n"
+            )
 
     def _on_batch(self, batch: StoredBatch) -> None:
         if self._batch is not None and not self._batch.done():
@@ -273,33 +226,13 @@ class _Stage:
                 "play": mine.ru_maxrss // 1024,
                 "verifier": verifier.rss_mb,
                 "projector": projector.rss_mb,
-                "server": _peak_rss_mb(self._server.pid),
+                "server": peak_rss_mb(self._server.pid),
             },
             cpu_s={
                 "play": round(mine.ru_utime + mine.ru_stime, 1),
                 "verifier": verifier.cpu_s,
                 "projector": projector.cpu_s,
-                "server": _cpu_s(self._server.pid),
+                "server": cpu_s(self._server.pid),
             },
             played_s=played_s,
         )
-
-
-def _peak_rss_mb(pid: int) -> int:
-    """Return the peak memory of a process, 0 where the system does not tell."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) // 1024
-    except OSError:
-        pass
-    return 0
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the processor time of a process in seconds, 0 where the system does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        return round((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 1)
-    except (OSError, IndexError, ValueError):
-        return 0.0

@@ -53,7 +53,7 @@ class Grant(NamedTuple):
     share_ppm: int
 
 
-GRANTS = (Grant("cluster05", 0, 1_500_000), Grant("cluster09", 0, 400_000), Grant("cluster09", 700_000, 150_000))
+GRANTS = (Grant("cluster05", 0, 1_500_000), Grant("cluster09", 0, 300_000), Grant("cluster09", 800_000, 100_000))
 
 
 class Layout(NamedTuple):

@@ -24,7 +24,7 @@ class Habits(NamedTuple):
     idle_cycles: int = 120_000  # asks for min_runtime 0
     own_min_runtime: int = 300_000  # states 10 to 60 minutes; the rest takes the pool's default
     no_limit: int = 200_000  # states no expected runtime
-    no_checkpoints: int = 100_000
+    no_checkpoints: int = 100_000  # of those below 8 GPUs
     no_resume: int = 30_000
     fails_once: int = 15_000  # at a random point, and is tried again
     fails_always: int = 5_000
@@ -70,7 +70,8 @@ def fate_of(seed: int, habits: Habits, pool: str, job: Job) -> Fate:
         wanted_ms = job.duration_ms * dice.between(110, 300) // 100 + 15 * MS_PER_MINUTE
         limit_ms = (wanted_ms // (30 * MS_PER_MINUTE) + 1) * 30 * MS_PER_MINUTE
     checkpoint_ms = 0
-    if not dice.chance(habits.no_checkpoints):
+    careless = dice.chance(habits.no_checkpoints)
+    if job.gpus >= 8 or not careless:
         checkpoint_ms = (30 if job.gpus >= 8 else 60) * MS_PER_MINUTE
     fails_runs = 0
     draw = dice.below(PPM)
