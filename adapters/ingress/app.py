@@ -34,7 +34,14 @@ from nats.aio.client import Client
 
 from apportion.adapters.bus.connection import inbox_of
 from apportion.adapters.bus.topology import EVENTS
-from apportion.adapters.ingress.check import ACCEPTED, INGRESS_PREFIX, Accepted, RequestRefused, checked
+from apportion.adapters.ingress.check import (
+    ACCEPTED,
+    INGRESS_PREFIX,
+    Accepted,
+    RequestRefused,
+    checked,
+    split_request,
+)
 from apportion.adapters.ingress.wire import Problem, Refused, Request, Status, Stored
 from apportion.core.events import EVENTS as EVENT_CLASSES
 from apportion.core.events import NEWEST
@@ -140,11 +147,10 @@ class Ingress:
 
     async def unknown(self, message: NatsMessage) -> None:
         """Answer a request whose type has no handler; the others are answered by theirs."""
-        raw = message.raw_message
         try:
-            checked(raw.subject, raw.data, "")
+            split_request(message.raw_message.subject)
         except RequestRefused as refused:
-            if refused.problem.refusal in (Refusal.UNKNOWN_TYPE, Refusal.MALFORMED_SUBJECT) and message.reply_to:
+            if message.reply_to:
                 await self.broker.publish(self._refuse(refused), message.reply_to)
 
     async def status(self, _message: Any) -> Status:

@@ -54,7 +54,7 @@ def checked(subject: str, body: bytes, fresh_id: str) -> Accepted:
 
     Raises ``RequestRefused`` with the first thing that is wrong.
     """
-    principal, event_type = _split(subject)
+    principal, event_type = split_request(subject)
     if len(body) > MAX_BODY_BYTES:
         raise _refused(Refusal.TOO_LARGE, f"at most {MAX_BODY_BYTES} bytes", "body", f"{len(body)} bytes")
     if too_deep(body):
@@ -135,7 +135,8 @@ def _broken(body: bytes, rule: str) -> RequestRefused:
     return _refused(Refusal.BROKEN_JSON, rule, "body", body[:MAX_SHOWN].decode(errors="replace"))
 
 
-def _split(subject: str) -> tuple[str, str]:
+def split_request(subject: str) -> tuple[str, str]:
+    """Return ``(principal, type)`` of a request's subject. Raises ``RequestRefused`` when nobody may ask there."""
     parts = subject.split(".", 3)
     if len(parts) != 4 or ".".join(parts[:2]) != INGRESS_PREFIX:
         raise _refused(Refusal.MALFORMED_SUBJECT, f"{INGRESS_PREFIX}.<principal>.<type>", "subject", subject)
@@ -181,10 +182,10 @@ def _look_up(value: Any, path: str) -> Any:
 
 def _unknown_fields(document: dict[str, Any], event: Event, version: int) -> tuple[str, ...]:
     """Name the fields that nobody reads, so that a misspelt one does not pass in silence."""
-    top = set(document) - {field.encode_name for field in msgspec.structs.fields(Request)}
+    top = set(document).difference(Request.__struct_encode_fields__)
     inner: set[str] = set()
     if EVENTS.get((NEWEST_NAME[type(event)], version)) is type(event):
-        inner = set(document["data"]) - {field.encode_name for field in msgspec.structs.fields(event)}
+        inner = set(document["data"]).difference(event.__struct_encode_fields__)
     return tuple(sorted(top) + sorted(f"data.{name}" for name in inner))
 
 
