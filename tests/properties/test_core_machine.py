@@ -26,6 +26,7 @@ T = TypeVar("T")
 SUBJECTS = (
     "ap.ev.ops.pool.defined", "ap.ev.agent-n1.node.heartbeat", "ap.ev.ops.workload.submitted", "ap.ev.core.clock.tick",
     "ap.ev.ops.nope", "ap.ev.ops", "ap.ev..x", "ap.dec.cycle", "", "ap.ev.ops.node.heartbeat.more",
+    "ap.ev.\udcff.pool.defined", "ap.ev.agent-n1.pool.defined",
 )  # fmt: skip
 
 

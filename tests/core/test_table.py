@@ -1,0 +1,78 @@
+"""Tables against the plainest model of them: rows in a dictionary, a stack of free rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apportion.core.state.table import Column, Table
+
+
+class Pairs(Table):
+    """A table with two columns."""
+
+    left: Column
+    right: Column
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["add", "add", "add", "remove", "restore"]), st.integers(0, 200)), max_size=200))
+def test_a_table_is_a_dictionary_whose_rows_are_reused_last_in_first_out(steps: list[tuple[str, int]]) -> None:
+    table, model, free, used, made = Pairs(), dict[int, tuple[str, int]](), list[int](), 0, 0
+    for action, number in steps:
+        if action == "add":
+            made += 1
+            row = table.add(f"key-{made}")
+            if free:
+                assert row == free.pop()
+            else:
+                assert row == used
+                used += 1
+            assert (int(table.left[row]), int(table.right[row])) == (0, 0), "a reused row carries nothing over"
+            table.left[row] = number
+            model[row] = (f"key-{made}", number)
+        elif action == "remove" and model:
+            row = sorted(model)[number % len(model)]
+            table.remove(row)
+            del model[row]
+            free.append(row)
+        elif action == "restore":
+            before = table.physical()
+            columns: dict[str, Any] = {name: table.column(name).tobytes() for name in table.names}
+            fresh = Pairs()
+            fresh.restore(table.used, table.free, table.keys, columns)
+            table = fresh
+            assert table.physical() == before
+
+        assert len(table) == len(model)
+        assert table.live_rows() == sorted(model)
+        assert table.free == free
+        assert table.row_of == {key: row for row, (key, _) in model.items()}
+        assert {row: int(table.left[row]) for row in model} == {row: value for row, (_, value) in model.items()}
+
+
+def test_the_bytes_of_a_table_tell_names_and_free_rows_apart() -> None:
+    def bytes_of(*keys: str, remove: tuple[int, ...] = ()) -> bytes:
+        table = Pairs()
+        for key in keys:
+            table.add(key)
+        for row in remove:
+            table.remove(row)
+        return b"".join(table.physical())
+
+    assert bytes_of("a", "b") == bytes_of("a", "b")
+    assert bytes_of("a", "b") != bytes_of("b", "a")
+    assert bytes_of("a", "b", remove=(0, 1)) != bytes_of("a", "b", remove=(1, 0)), "the next row depends on it"
+    assert bytes_of("a") != bytes_of("a", "b", remove=(1,))
+
+
+def test_a_key_is_taken_once() -> None:
+    table = Pairs()
+    table.add("a")
+
+    with pytest.raises(KeyError, match="exists"):
+        table.add("a")
+    assert table.add() != table.add(), "rows without a key are not compared"
