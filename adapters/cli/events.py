@@ -47,13 +47,26 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="events", rich_help_panel=PANEL)
 
 
-def document_of(record: Record) -> dict[str, Any]:
-    """Return a record as JSON shows it; a body that is not JSON is kept as text under ``raw``."""
+async def is_stated(logs: Logs) -> bool:
+    """Tell whether the log's time is what producers state (imports, the demo) instead of when records were stored."""
+    first = await logs.events.read(0, 1) if await logs.events.last_seq() else []
+    try:
+        return bool(first) and json.loads(first[0].body)["data"]["time_source"] == "stated"
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def document_of(record: Record, stated: bool = False) -> dict[str, Any]:
+    """Return a record as JSON shows it; a body that is not JSON is kept as text under ``raw``.
+
+    ``time_ms`` is the log's time as far as one record can tell: stored, or stated by its producer.
+    """
     from apportion.core.envelope import split_subject
 
     named = split_subject(record.subject)
     document: dict[str, Any] = {
         "seq": record.seq,
+        "time_ms": record.stored_ms,
         "stored_ms": record.stored_ms,
         "subject": record.subject,
         "principal": named[0] if named else None,
@@ -63,12 +76,15 @@ def document_of(record: Record) -> dict[str, Any]:
         document["body"] = json.loads(record.body)
     except ValueError:
         document["raw"] = record.body.decode("utf-8", "replace")
+    body = document.get("body")
+    if stated and isinstance(body, dict) and isinstance(body.get("at_ms"), int):
+        document["time_ms"] = body["at_ms"]
     return document
 
 
-def line_of(record: Record) -> str:
+def line_of(record: Record, stated: bool = False) -> str:
     """Return a record as one line for people: when, who, what, about what."""
-    document = document_of(record)
+    document = document_of(record, stated)
     body = document.get("body")
     data = body.get("data") if isinstance(body, dict) else None
     if isinstance(data, dict):
@@ -81,7 +97,7 @@ def line_of(record: Record) -> str:
         said = "unreadable: " + render.clean(document.get("raw", json.dumps(body))[:200])
     who = render.clean(str(document["principal"] or "?"))
     what = render.clean(str(document["type"] or document["subject"]))
-    return f"{record.seq:>5} {render.when(record.stored_ms)[11:19]} {who:<9} {what:<18} {said}"
+    return f"{record.seq:>5} {render.when(document['time_ms'])[11:19]} {who:<9} {what:<18} {said}"
 
 
 def _short(name: str, value: Any) -> str:
@@ -117,28 +133,30 @@ async def tail(
     """Show the newest events; heartbeats and ticks are left out unless asked for."""
     types = type_ or []
     async with open_logs(place) as logs:
-        last_seq = await logs.events.last_seq()
+        last_seq, stated = await logs.events.last_seq(), await is_stated(logs)
         found = await _newest(logs, last_seq, lines, types, by, heartbeats)
         if not follow:
-            time_ms = found[-1].stored_ms if found else 0
-            answer = Answer([Section([document_of(record) for record in found], ["seq", "principal", "type"])])
+            time_ms = int(document_of(found[-1], stated)["time_ms"]) if found else 0
+            answer = Answer([Section([document_of(record, stated) for record in found], ["seq", "principal", "type"])])
             answer.as_of = AsOf(last_seq, time_ms)
             if not place.as_json:
                 answer.sections = []
-                answer.lines = [_fitted(line_of(record)) for record in found] or ["no such event in the log yet"]
+                answer.lines = [_fitted(line_of(record, stated)) for record in found] or [
+                    "no such event in the log yet"
+                ]
             return answer
         for record in found:
-            _print(record, place.as_json)
+            _print(record, place.as_json, stated)
         async for records in _following(logs, last_seq):
             for record in records:
                 if wanted(record, types, by, heartbeats):
-                    _print(record, place.as_json)
+                    _print(record, place.as_json, stated)
     return Answer()
 
 
-def _print(record: Record, as_json: bool) -> None:
+def _print(record: Record, as_json: bool, stated: bool) -> None:
     """Print one record: a line of NDJSON, or of text."""
-    text = json.dumps(document_of(record), ensure_ascii=False) if as_json else _fitted(line_of(record))
+    text = json.dumps(document_of(record, stated), ensure_ascii=False) if as_json else _fitted(line_of(record, stated))
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -185,14 +203,14 @@ async def show(
         last_seq = await logs.events.last_seq()
         if seq > last_seq:
             raise usage(f"seq {seq:,} is beyond the log, which ends at {last_seq:,}", "`apportion events tail`")
-        record = (await logs.events.read(seq - 1, 1))[0]
-    document = document_of(record)
+        record, stated = (await logs.events.read(seq - 1, 1))[0], await is_stated(logs)
+    document = document_of(record, stated)
     answer = Answer(text=render.clean_lines(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
     try:
         async with opened(place) as source:
             reply = await source.ask("decision_of", event_seq=seq)
     except Failure:  # the record itself needs no projection
-        answer.document, answer.as_of = document, AsOf(last_seq, record.stored_ms)
+        answer.document, answer.as_of = document, AsOf(last_seq, document["time_ms"])
         return answer
     decisions = [decision_of(row) for row in reply.rows if row["type"] != "accepted"]
     for decision in decisions:
@@ -222,7 +240,7 @@ async def export(
     types = type_ or []
     written = 0
     async with open_logs(place) as logs:
-        last_seq = await logs.events.last_seq()
+        last_seq, stated = await logs.events.last_seq(), await is_stated(logs)
         end = last_seq if to_seq is None else to_seq
         if not from_seq <= end <= last_seq:
             raise usage(
@@ -236,7 +254,7 @@ async def export(
                     records = await logs.events.read(at, min(READ_LIMIT, end - at))
                     for record in records:
                         if wanted(record, types, by, True):
-                            target.write(json.dumps(document_of(record), ensure_ascii=False) + "\n")
+                            target.write(json.dumps(document_of(record, stated), ensure_ascii=False) + "\n")
                             written += 1
                     at = records[-1].seq
                     report(Progress(events=at - from_seq + 1, seq=at, last_seq=end, time_ms=records[-1].stored_ms))

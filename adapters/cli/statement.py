@@ -52,13 +52,17 @@ def summary(core: Core) -> Answer:
         lines.append("this record is a tick whose cycle is not decided in this state")
     sections = [
         Section(pools, ["pool", "gpus_milli", "funded_milli", "unfunded_milli", "idle_milli", "down_milli", "pending_milli",
-                        "supply_gpu_us"], key="pools", title="Pools", empty="no pool is defined yet",
+                        "supply_gpu_us"],
+                key="pools", drop=("pending_milli",), title="Pools", empty="no pool is defined yet",
                 headings={"gpus_milli": "GPUs", "supply_gpu_us": "GPU-h in all"}),
         Section(budgets, ["pool", "budget", "share_ppm", "funded_milli", "unfunded_milli", "pending_milli",
-                          "charged_gpu_us", "left_gpu_us"], key="budgets", title="Budgets", empty="no budget is set yet"),
-        Section(runs, ["workload", "run", "state", "budget", "gpus_milli", "payer", "placed_ms", "nodes"], key="runs",
+                          "charged_gpu_us", "left_gpu_us"],
+                key="budgets", drop=("pool", "unfunded_milli"), title="Budgets", empty="no budget is set yet"),
+        Section(runs, ["workload", "run", "state", "budget", "gpus_milli", "payer", "placed_ms", "nodes"],
+                key="runs", drop=("state", "run", "payer"),
                 title=f"Runs in progress: {len(runs):,}", empty="nothing runs", shown=runs[:SHOWN_MAX]),
-        Section(waiting, ["workload", "state", "budget", "gpus_milli", "priority", "submit_ms"], key="waiting",
+        Section(waiting, ["workload", "state", "budget", "gpus_milli", "priority", "submit_ms"],
+                key="waiting", drop=("priority",),
                 title=f"Waiting: {len(waiting):,}", empty="nothing waits", shown=waiting[:SHOWN_MAX]),
     ]  # fmt: skip
     after = (
