@@ -16,7 +16,7 @@ from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, open_logs
-from apportion.adapters.cli.verbs import Place, verb, whole
+from apportion.adapters.cli.verbs import Place, use_kernels, verb, whole
 
 PANEL = "Check and replay"
 
@@ -46,6 +46,7 @@ async def verify(
     ] = None,
 ) -> Answer:
     """Derive every decision again and compare it with the stored one."""
+    use_kernels()
     from apportion.adapters.replaying import verify as derive
 
     start = _snapshot_before(place, from_seq) if from_seq else None
@@ -112,6 +113,7 @@ async def replay(
     from_start: Annotated[bool, typer.Option("--from-start", help="Use no snapshot, read every record")] = False,
 ) -> Answer:
     """Show the core's state after a record, made from the log."""
+    use_kernels()
     from apportion.adapters.cli.statement import summary
     from apportion.adapters.replaying import state_at
 
@@ -130,6 +132,7 @@ async def snapshot(
     ] = None,
 ) -> Answer:
     """Make a snapshot of the core's state at the end of the log."""
+    use_kernels()
     from apportion.adapters.replaying import state_and_position
     from apportion.adapters.snapshots import DiskSnapshots, record_hash
 

@@ -7,7 +7,6 @@ changed the state, and the decisions that name it tell what happened. Words come
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,6 +85,7 @@ async def send(
     ``options`` names the option behind each field of the event, for the words of a refusal.
     """
     import asyncio
+    import secrets
 
     from apportion.adapters.bus.publisher import OutcomeUnknown, Publisher, PublishRefused
     from apportion.core.envelope import subject_of

@@ -17,7 +17,7 @@ import typer
 from apportion.adapters.cli.asking import no_server, server_url
 from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer
-from apportion.adapters.cli.verbs import Place, lasting, principal_now, verb, whole
+from apportion.adapters.cli.verbs import Place, lasting, principal_now, use_kernels, verb, whole
 
 PANEL = "Run it"
 Gpus = Annotated[
@@ -96,6 +96,7 @@ async def demo(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the generator and of what goes wrong")] = 1,
 ) -> Answer:
     """Play a week of 512 GPUs through a real server; print its statement."""
+    use_kernels()
     from apportion.adapters.demo.play import DemoOptions, DemoRefused, play
     from apportion.adapters.demo.report import lines
 
@@ -113,6 +114,7 @@ async def serve(
     ] = False,
 ) -> Answer:
     """Run the core: read events, decide, write decisions."""
+    use_kernels()
     from apportion.adapters import service
 
     await service.serve(place.home, url=_url(place), standby=standby, ready=lambda line: say(f"ready: {line}"))
@@ -126,6 +128,7 @@ async def project(
     ] = False,
 ) -> Answer:
     """Run the projector: the DuckDB projection that answers reads."""
+    use_kernels()
     from apportion.adapters import projector
 
     await projector.serve(place.home, url=_url(place), rebuild=rebuild, ready=lambda line: say(f"ready: {line}"))
@@ -190,6 +193,7 @@ async def bench(
     ] = None,
 ) -> Answer:
     """Measure: fold, latency, reader, projector and others."""
+    use_kernels()
     import asyncio
     import importlib
     import inspect

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from apportion.adapters.build import keep_kernels_apart
 from apportion.adapters.cli import auditing, budgets, checks, events, jobs, local, nodes, reads, writes
 from apportion.adapters.cli.failure import FAILED, INTERRUPTED, USAGE, Failure
 from apportion.adapters.cli.output import show_failure
@@ -127,7 +126,6 @@ def explained(error: Exception) -> Failure | None:
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    keep_kernels_apart()
     return run(sys.argv[1:])
 
 

@@ -7,7 +7,6 @@ core alone can know (budgets, members, room) is left to the core, and its answer
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ _READABLE = "abcdefghjkmnpqrstuvwxyz23456789"  # no letters that are read as oth
 
 def new_id(stem: str) -> str:
     """Return a new name that starts with ``stem`` and nobody can guess in advance."""
+    import secrets
+
     fit = re.sub(r"[^A-Za-z0-9_\-.:]+", "-", stem).strip("-_.:")[:80] or "job"
     return f"{fit}-{''.join(secrets.choice(_READABLE) for _ in range(8))}"
 

@@ -164,6 +164,13 @@ _WRITE_OPTIONS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
+def use_kernels() -> None:
+    """Prepare this process for the core's kernels; called before anything imports numba, and only by verbs that need it."""
+    from apportion.adapters.build import keep_kernels_apart
+
+    keep_kernels_apart()
+
+
 def principal_now(given: str | None) -> str:
     """Return who acts: ``--as``, else ``$APPORTION_PRINCIPAL``, else the user's name made fit for a subject."""
     named = given or os.environ.get("APPORTION_PRINCIPAL")
