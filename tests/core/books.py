@@ -60,6 +60,7 @@ class Books:
         self.held: dict[str, int] = {}
         self.promised: dict[str, str] = {}  # beneficiary -> its state as told
         self.preemptions = 0
+        self.lost: set[tuple[str, str]] = set()  # budgets that lost a run in this cycle
         self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
         self.demand: dict[int, int] = {}  # as it was after the last record
 
@@ -78,6 +79,7 @@ class Books:
         self._inherit_lag(state)
         if batch is not None:
             self._forgive(state)
+            self.lost = set()
             for decision in batch.decisions:
                 self._take(state, decision, batch)
             self._check_promises(state)
@@ -169,6 +171,7 @@ class Books:
         if placed.workload in self.promised:
             self.promised[placed.workload] = "placed"
         leaf = (placed.pool, placed.budget)
+        assert leaf not in self.lost, f"its budget lost a run in this cycle: {placed}"
         if placed.payer == "budget" and not placed.beneficiary:
             fits = 2 * self.running(leaf) + placed.gpus_milli <= 2 * placed.allowance_milli
             assert fits, f"funded without an allowance: {placed}"
@@ -199,6 +202,7 @@ class Books:
         assert wanted <= 2 * proof.beneficiary_allowance_milli, f"{name} makes room for a job that is not funded: {proof}"
         self.took_ms[leaf] = batch.time_ms
         victim.stopping = True
+        self.lost.add(victim.leaf)
         self.promised[proof.beneficiary] = "asked"
 
     def _closed(self, state: State, closed: RunClosed) -> None:
