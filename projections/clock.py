@@ -1,59 +1,64 @@
 """The time of each record, by the core's rule, and the chain over all records read.
 
 Time begins with the accepted ``log.opened``: from the server's stored time, or from what producers state. It never runs
-backwards. The chain is the core's own function over the same frames, so that a projector which read other records than
-the core finds out at the next cycle.
+backwards. The chain is the core's (``core.state.digest``) over the same frames, so that a projector which read other records
+than the core finds out at the next cycle; so does one whose rule of time is not the core's, for a frame carries the time.
 
 Pure; must never read a clock.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+import hashlib
 
 from apportion.core.envelope import Record
-from apportion.core.state import digest
-from apportion.core.state.state import EMPTY_CHAIN, State
+from apportion.core.state.digest import MAX_FRAMES
+from apportion.core.state.state import EMPTY_CHAIN
 from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
 
 
-@dataclass
 class LogClock:
     """Time and chain after the last record."""
 
-    opened: bool = False
-    stated: bool = False
-    time_ms: int = 0
-    chain: bytes = EMPTY_CHAIN
-    unchained: list[bytes] = field(default_factory=list)
+    __slots__ = ("_frames", "_subjects", "chain", "opened", "stated", "time_ms")
 
-    def __post_init__(self) -> None:
-        # the core's chain functions use of a state: chain, unchained, counters.time_ms
-        self.counters: Any = SimpleNamespace(time_ms=self.time_ms)
+    def __init__(self, opened: bool = False, stated: bool = False, time_ms: int = 0, chain: bytes = EMPTY_CHAIN) -> None:
+        self.opened = opened
+        self.stated = stated
+        self.time_ms = time_ms
+        self.chain = chain
+        self._frames: list[bytes] = []
+        self._subjects: dict[str, bytes] = {}
 
-    def advance(self, stored_ms: int, at_ms: int) -> int:
-        """Return the time of the next record; ``at_ms`` is its producer's claim, 0 when it has none."""
+    def take(self, record: Record, at_ms: int) -> int:
+        """Take the next record into time and chain; returns its time. ``at_ms`` is its producer's claim, 0 when it has none."""
+        seq, stored_ms, subject, body = record
         if self.opened:
             claimed = at_ms if self.stated else stored_ms
-            limit = min(self.time_ms + MAX_ELAPSED_MS, MAX_TIME_MS)
-            if not self.stated or 0 <= claimed <= limit:  # the core refuses a stated time that cannot follow
-                self.time_ms = max(self.time_ms, min(claimed, limit))
+            if claimed > self.time_ms:
+                limit = min(self.time_ms + MAX_ELAPSED_MS, MAX_TIME_MS)
+                if claimed <= limit:
+                    self.time_ms = claimed
+                elif not self.stated:  # the core refuses a stated time that cannot follow, and follows the server's in steps
+                    self.time_ms = limit
+        encoded = self._subjects.get(subject)
+        if encoded is None:
+            encoded = self._subjects[subject] = subject.encode("utf-8", "surrogatepass")
+        self._frames.append(b"%d %d %b %d\n%b" % (seq, self.time_ms, encoded, len(body), body))
+        if len(self._frames) >= MAX_FRAMES:
+            self.close_chain()
         return self.time_ms
 
-    def extend(self, record: Record) -> None:
-        """Take the record into the chain, at the time it was just given."""
-        self.counters.time_ms = self.time_ms
-        digest.extend_chain(cast(State, self), record)
-
     def open(self, stated: bool, stored_ms: int, at_ms: int) -> int:
-        """Begin time with an accepted ``log.opened``; returns its time."""
+        """Begin time with an accepted ``log.opened``, which is in the chain at the time before; returns its time."""
         self.opened, self.stated = True, stated
         self.time_ms = min(max(at_ms if stated else stored_ms, 0), MAX_TIME_MS)
         return self.time_ms
 
     def close_chain(self) -> str:
         """Close the chain at an accepted tick; returns its value in hex."""
-        digest.close_chain(cast(State, self))
+        self.chain = hashlib.sha256(self.chain + b"".join(self._frames)).digest()
+        self._frames.clear()
+        if len(self._subjects) > 100_000:
+            self._subjects.clear()
         return self.chain.hex()

@@ -112,24 +112,23 @@ class Folding:
 
     def _records(self, records: Sequence[Record], refused: dict[int, str]) -> events.ClockTick | None:
         """Fold the records of one cycle; returns the tick that ends it, None when the last record is none."""
-        clock, subjects, beat = self.clock, self._subjects, self.heartbeats.beat
+        subjects, take, beat = self._subjects, self.clock.take, self.heartbeats.beat
         if len(subjects) > _SUBJECTS_MAX:
             subjects.clear()
         event: events.Event | None = None
         for record in records:
-            seq, stored_ms, subject, body = record
+            subject = record.subject
             if subject in subjects:
                 parts = subjects[subject]
             else:
                 parts = subjects[subject] = split_subject(subject)
-            if seq in refused or parts is None:
+            seq = record.seq
+            if parts is None or seq in refused:
                 self._refused(record, parts, refused.get(seq, ""))
                 event = None
             elif parts[1] == HEARTBEAT:
-                heard = decode_beat(body)
-                time_ms = clock.advance(stored_ms, heard.at_ms)
-                clock.extend(record)
-                beat(seq, time_ms, heard.data)
+                heard = decode_beat(record.body)
+                beat(seq, take(record, heard.at_ms), heard.data)
                 event = None
             else:
                 event = self._accepted(record, parts)
@@ -142,15 +141,13 @@ class Folding:
                 envelope = decode_envelope(record.body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 envelope = None
-        time_ms = self.clock.advance(record.stored_ms, envelope.at_ms if envelope is not None else 0)
-        self.clock.extend(record)
+        time_ms = self.clock.take(record, envelope.at_ms if envelope is not None else 0)
         self.cycles.refused(record, time_ms, parts, envelope, entity)
 
     def _accepted(self, record: Record, parts: tuple[str, str]) -> events.Event:
         envelope = decode_envelope(record.body)
         event = events.decode_data(parts[1], envelope.v, envelope.data)
-        time_ms = self.clock.advance(record.stored_ms, envelope.at_ms)
-        self.clock.extend(record)
+        time_ms = self.clock.take(record, envelope.at_ms)
         if isinstance(event, events.LogOpened):
             time_ms = self.clock.open(event.time_source == "stated", record.stored_ms, envelope.at_ms)
         self.cycles.accepted(record, time_ms, parts, envelope, event)

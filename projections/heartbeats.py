@@ -26,7 +26,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class Beat(msgspec.Struct):
+class Beat(msgspec.Struct, gc=False):
     """The payload of ``node.heartbeat``, as far as it matters here. The core has checked the bounds."""
 
     node: str
@@ -37,7 +37,7 @@ class Beat(msgspec.Struct):
     watts: int = 0
 
 
-class BeatBody(msgspec.Struct):
+class BeatBody(msgspec.Struct, gc=False):
     """Envelope and payload of a heartbeat in one pass."""
 
     data: Beat
@@ -51,8 +51,8 @@ class _Bucket:
     """Five minutes of one node, being filled."""
 
     __slots__ = (
-        "beat", "bucket_ms", "busy_gpu_us", "busy_milli_max", "covered_gpu_us", "first_seq", "gpus", "gpus_down_max", "last_ms",
-        "last_seq", "memory_mib_max", "node", "pool", "samples", "touched", "watts_sum",
+        "beat", "bucket_ms", "busy_gpu_us", "busy_milli_max", "covered_ms", "first_seq", "gpus", "gpus_down_max", "last_ms",
+        "last_seq", "memory_mib_max", "node", "pool", "samples", "touched", "until_ms", "watts_sum",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -65,27 +65,30 @@ class _Bucket:
     def reset(self, bucket_ms: int, first_seq: int) -> None:
         """Start an empty bucket, with the node's pool and size of this moment."""
         self.bucket_ms = bucket_ms
+        self.until_ms = bucket_ms + BUCKET_MS
         self.first_seq = self.last_seq = first_seq
         self.pool = self.node.pool
         self.gpus = self.node.gpus
-        self.samples = self.covered_gpu_us = self.busy_gpu_us = self.busy_milli_max = 0
+        self.samples = self.covered_ms = self.busy_gpu_us = self.busy_milli_max = 0
         self.memory_mib_max = self.watts_sum = self.gpus_down_max = 0
 
     def row(self) -> tuple[Any, ...]:
         """Return its row."""
         return (
             self.node.node_id, self.node.name, self.pool, self.gpus, self.bucket_ms, self.first_seq, self.last_seq,
-            self.samples, self.covered_gpu_us, self.busy_gpu_us, self.busy_milli_max, self.memory_mib_max,
+            self.samples, self.gpus * MILLI * self.covered_ms, self.busy_gpu_us, self.busy_milli_max, self.memory_mib_max,
             self.watts_sum, self.gpus_down_max, self.beat, self.last_ms,
         )  # fmt: skip
 
     def restore(self, row: tuple[Any, ...]) -> None:
         """Take a row up again."""
         (
-            _, _, self.pool, self.gpus, self.bucket_ms, self.first_seq, self.last_seq, self.samples, self.covered_gpu_us,
+            _, _, self.pool, self.gpus, self.bucket_ms, self.first_seq, self.last_seq, self.samples, covered_gpu_us,
             self.busy_gpu_us, self.busy_milli_max, self.memory_mib_max, self.watts_sum, self.gpus_down_max, self.beat,
             self.last_ms,
         ) = row  # fmt: skip
+        self.until_ms = self.bucket_ms + BUCKET_MS
+        self.covered_ms = covered_gpu_us // (self.gpus * MILLI) if self.gpus else 0
 
 
 class Heartbeats:
@@ -110,38 +113,41 @@ class Heartbeats:
 
     def beat(self, seq: int, time_ms: int, data: Beat) -> None:
         """Fold one accepted heartbeat."""
-        bucket = self._buckets.get(data.node)
+        name, beat, gpus_down = data.node, data.beat, data.gpus_down
+        busy_milli, memory_mib, watts = data.busy_milli, data.memory_mib, data.watts
+        bucket = self._buckets.get(name)
         if bucket is None:
-            bucket = self._buckets[data.node] = _Bucket(self.capacity.nodes[data.node])
-        elif data.beat <= bucket.beat:
+            bucket = self._buckets[name] = _Bucket(self.capacity.nodes[name])
+        elif beat <= bucket.beat:
             self.stale += 1
             return
         self.accepted += 1
         node = bucket.node
         if node.silent:
             self.capacity.sign_of_life(node, seq, time_ms)
-        if data.gpus_down or node.broken:
-            self.capacity.gpus_down(node, data.gpus_down, seq, time_ms)
-        start_ms = time_ms - time_ms % BUCKET_MS
-        if start_ms != bucket.bucket_ms or bucket.gpus != node.gpus or bucket.pool != node.pool:
+        if gpus_down or node.broken:
+            self.capacity.gpus_down(node, gpus_down, seq, time_ms)
+        if time_ms >= bucket.until_ms or bucket.gpus != node.gpus or bucket.pool != node.pool:
             if bucket.samples:
                 self.closed.rows.append((*bucket.row(), seq))
-            bucket.reset(start_ms, seq)
-        elapsed_ms = min(time_ms - bucket.last_ms, COVER_CAP_MS) if bucket.beat else 0
+            bucket.reset(time_ms - time_ms % BUCKET_MS, seq)
+        if bucket.beat:
+            elapsed_ms = time_ms - bucket.last_ms
+            if elapsed_ms > COVER_CAP_MS:
+                elapsed_ms = COVER_CAP_MS
+            bucket.covered_ms += elapsed_ms
+            bucket.busy_gpu_us += min(busy_milli, bucket.gpus * MILLI) * elapsed_ms
         bucket.samples += 1
-        bucket.beat = data.beat
+        bucket.beat = beat
         bucket.last_seq = seq
         bucket.last_ms = time_ms
-        width_milli = bucket.gpus * MILLI
-        bucket.covered_gpu_us += width_milli * elapsed_ms
-        bucket.busy_gpu_us += min(data.busy_milli, width_milli) * elapsed_ms
-        bucket.watts_sum += data.watts
-        if data.busy_milli > bucket.busy_milli_max:
-            bucket.busy_milli_max = data.busy_milli
-        if data.memory_mib > bucket.memory_mib_max:
-            bucket.memory_mib_max = data.memory_mib
-        if data.gpus_down and len(data.gpus_down) > bucket.gpus_down_max:
-            bucket.gpus_down_max = len(data.gpus_down)
+        bucket.watts_sum += watts
+        if busy_milli > bucket.busy_milli_max:
+            bucket.busy_milli_max = busy_milli
+        if memory_mib > bucket.memory_mib_max:
+            bucket.memory_mib_max = memory_mib
+        if gpus_down and len(gpus_down) > bucket.gpus_down_max:
+            bucket.gpus_down_max = len(gpus_down)
         if not bucket.touched:
             bucket.touched = True
             self._touched.append(bucket)

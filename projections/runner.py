@@ -32,7 +32,7 @@ from apportion.projections import digest as logical
 from apportion.projections.clock import LogClock
 from apportion.projections.fingerprint import fingerprint, schema_files
 from apportion.projections.folding import Folding
-from apportion.projections.sheet import Row, Sheet
+from apportion.projections.sheet import Row, Sheet, Writer
 
 HEARTBEAT = "node.heartbeat"
 TICK = "clock.tick"
@@ -104,8 +104,8 @@ class Projection:
         con = self.con
         try:
             con.execute("set TimeZone = 'UTC'")
-            self._write = con.cursor()
-            self._write.execute("pragma disable_optimizer")  # of this connection: its statements are plain inserts
+            self._writer = Writer(con.cursor())
+            self._writer.con.execute("pragma disable_optimizer")  # of this connection: its statements are plain inserts
             made = con.execute("select count(*) from duckdb_tables() where schema_name = 'meta' and table_name = 'projection'")
             if not (made.fetchone() or (0,))[0]:
                 self._create()
@@ -115,7 +115,7 @@ class Projection:
         if found != (fingerprint(), duckdb.__version__):
             raise ProjectionStale(f"{self.path} was built by other code or another DuckDB ({found}); rebuild the projection")
         for sheet in (*self._folding.sheets, *(rows.sheet for rows in self._folding.open), self._commits):
-            sheet.bind(self._write)
+            sheet.bind(con)
         self._load()
 
     def _create(self) -> None:
@@ -136,9 +136,9 @@ class Projection:
             "select last_seq, decision_seq, time_ms, tip, chain, stated from meta.commit_log order by last_seq desc limit 1"
         ).fetchone()
         self.position = Position(*last[:4]) if last else Position()
-        self._folding.clock = LogClock(bool(last), bool(last and last[5]), self.position.time_ms)
+        self._folding.clock = LogClock()
         if last:
-            self._folding.clock.chain = bytes.fromhex(last[4])
+            self._folding.clock = LogClock(True, last[5], self.position.time_ms, bytes.fromhex(last[4]))
         self._staged = self.position
         for rows in self._folding.open:
             rows.load(con)
@@ -153,7 +153,7 @@ class Projection:
 
     def close(self) -> None:
         """Close the file; harmless when closed."""
-        self._write.close()
+        self._writer.con.close()
         self.con.close()
 
     def __enter__(self) -> Projection:
@@ -263,12 +263,12 @@ class Projection:
 
         Raises ``ProjectionBroken`` when the engine has given up; after any other error ``recover`` must follow.
         """
-        con = self._write
+        con = self._writer.con
         try:
             con.execute("begin")
             for sheet, rows in staged.rows:
-                sheet.write(con, rows)
-            self._commits.write(con, [staged.position])
+                sheet.write(self._writer, rows)
+            self._commits.write(self._writer, [staged.position])
             con.execute("commit")
         except (duckdb.FatalException, duckdb.InternalException) as error:
             raise ProjectionBroken(f"{self.path}: {error}; rebuild the projection") from error
@@ -283,18 +283,18 @@ class Projection:
         """Bring the ``*_open`` tables up to the position; readers need it, commits do not. Nothing may be staged."""
         if self._staged != self.position:
             raise ApportionError("refresh while cycles are staged and not committed; commit them first")
-        last = self._write.execute("select coalesce(max(last_seq), 0) from meta.refresh").fetchone()
+        last = self._writer.con.execute("select coalesce(max(last_seq), 0) from meta.refresh").fetchone()
         if last == (self.position.seq,):
             return
-        self._write.execute("begin")
+        self._writer.con.execute("begin")
         try:
             for rows in self._folding.open:
-                rows.refresh(self._write)
-            self._write.execute("delete from meta.refresh")
-            self._write.execute("insert into meta.refresh values (?)", [self.position.seq])
-            self._write.execute("commit")
+                rows.refresh(self._writer)
+            self._writer.con.execute("delete from meta.refresh")
+            self._writer.con.execute("insert into meta.refresh values (?)", [self.position.seq])
+            self._writer.con.execute("commit")
         except BaseException:
-            self._write.execute("rollback")
+            self._writer.con.execute("rollback")
             raise
         for rows in self._folding.open:
             rows.refreshed()

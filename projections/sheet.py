@@ -7,7 +7,7 @@ Why so: a statement costs DuckDB about a millisecond whatever it carries, so a c
 let commits go on during a checkpoint; and a table that stays ordered by its end needs no index. A commit therefore
 carries the changes to open rows as one blob beside the position, and a crash loses nothing.
 
-NumPy columns in a dictionary that is registered once: DuckDB reads the arrays that are in it when the statement runs.
+Rows travel as NumPy columns that are registered once and filled in place (see ``_Stage``).
 Nothing here knows what a row means.
 """
 
@@ -20,12 +20,61 @@ import duckdb
 import numpy as np
 
 Row = tuple[Any, ...]
-_DTYPES = {"BIGINT": np.dtype(np.int64), "BOOLEAN": np.dtype(np.bool_)}
+# what an unused row holds, and the dtype of the column; lists travel as text
+_EMPTY: dict[str, tuple[Any, Any]] = {"BIGINT": (0, np.int64), "BOOLEAN": (False, np.bool_), "BLOB": (b"", object)}
+_TEXT: tuple[Any, Any] = ("", object)
+_LIST: tuple[Any, Any] = ("[]", object)
+_CAPACITIES = (32, 256, 2_048)
 _IDS_PER_DELETE = 2_000
 
 
 class SchemaMismatch(Exception):
     """The code that fills a table and the SQL that creates it name different columns."""
+
+
+class Writer:
+    """The one connection that writes, and how often its catalog has changed: that is what prepared statements depend on."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self.con = con
+        self.generation = 0
+
+    def register(self, name: str, columns: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Make arrays readable as a view. All statements prepared before must be prepared again."""
+        self.con.register(name, columns)
+        self.generation += 1
+
+
+class _Stage:
+    """A place in memory for up to ``capacity`` rows, and the prepared statement that inserts those in use.
+
+    A statement that DuckDB has to plan anew costs several times what a prepared one does. A prepared one stays planned as long as
+    it has no parameters and the catalog does not change, and it reads the same arrays again: so arrays are filled in place,
+    and the column ``in_use`` says how far.
+    """
+
+    def __init__(self, writer: Writer, table: str, described: Sequence[tuple[str, str]], capacity: int) -> None:
+        name = f"stage_{table.replace('.', '_')}_{capacity}"
+        empty = [_LIST if kind.endswith("[]") else _EMPTY.get(kind, _TEXT) for _, kind in described]
+        self.arrays = {column: np.full(capacity, *fill) for (column, _), fill in zip(described, empty, strict=True)}
+        self.in_use = np.zeros(capacity, dtype=np.bool_)
+        writer.register(name, {"in_use": self.in_use, **self.arrays})
+        casts = [f"{column}::{kind}" if kind.endswith("[]") else column for column, kind in described]
+        self._prepare = f"prepare insert_{name} as insert into {table} select {', '.join(casts)} from {name} where in_use"
+        self._execute = f"execute insert_{name}"
+        self._generation = -1
+
+    def insert(self, writer: Writer, rows: Sequence[Row]) -> None:
+        """Insert at most ``capacity`` rows."""
+        count = len(rows)
+        for array, values in zip(self.arrays.values(), zip(*rows, strict=True), strict=True):
+            array[:count] = values
+        self.in_use[:count] = True
+        self.in_use[count:] = False
+        if self._generation != writer.generation:
+            writer.con.execute(self._prepare)
+            self._generation = writer.generation
+        writer.con.execute(self._execute)
 
 
 class Sheet:
@@ -35,13 +84,11 @@ class Sheet:
         self.table = table
         self.columns = columns
         self.rows: list[Row] = []
-        self._view = "stage_" + table.replace(".", "_")
-        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
-        self._types: list[str] = []
-        self._insert = ""
+        self.types: list[str] = []
+        self._stages: dict[int, _Stage] = {}
 
     def bind(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Compare the columns with the table's and prepare the insert. Raises ``SchemaMismatch``."""
+        """Compare the columns with the table's. Raises ``SchemaMismatch``."""
         schema, _, name = self.table.partition(".")
         described = con.execute(
             "select column_name, data_type from duckdb_columns() where schema_name = ? and table_name = ? order by column_index",
@@ -49,24 +96,24 @@ class Sheet:
         ).fetchall()
         if tuple(column for column, _ in described) != self.columns:
             raise SchemaMismatch(f"{self.table}: code has {self.columns}, schema has {[column for column, _ in described]}")
-        self._types = [data_type for _, data_type in described]
-        self._arrays = {column: np.zeros(0, dtype=_DTYPES.get(kind, object)) for column, kind in described}
-        casts = [f"{column}::{kind}" if kind.endswith("[]") else column for column, kind in described]
-        self._insert = f"insert into {self.table} select {', '.join(casts)} from {self._view}"
-        con.register(self._view, self._arrays)
+        self.types = [data_type for _, data_type in described]
+        self._stages = {}
 
     def take(self) -> list[Row]:
         """Return the collected rows and start anew."""
         rows, self.rows = self.rows, []
         return rows
 
-    def write(self, con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
+    def write(self, writer: Writer, rows: Sequence[Row]) -> None:
         """Insert ``rows`` in their order, inside the caller's transaction."""
-        if not rows:
-            return
-        for column, kind, values in zip(self.columns, self._types, zip(*rows, strict=True), strict=True):
-            self._arrays[column] = np.array(values, dtype=_DTYPES.get(kind, object))
-        con.execute(self._insert)
+        for start in range(0, len(rows), _CAPACITIES[-1]):
+            part = rows[start : start + _CAPACITIES[-1]]
+            capacity = next(capacity for capacity in _CAPACITIES if capacity >= len(part))
+            stage = self._stages.get(capacity)
+            if stage is None:
+                described = list(zip(self.columns, self.types, strict=True))
+                stage = self._stages[capacity] = _Stage(writer, self.table, described, capacity)
+            stage.insert(writer, part)
 
 
 class OpenRows:
@@ -118,16 +165,16 @@ class OpenRows:
 
     def described(self) -> tuple[tuple[str, ...], list[str]]:
         """Return column names and SQL types."""
-        return self.sheet.columns, self.sheet._types
+        return self.sheet.columns, self.sheet.types
 
-    def refresh(self, con: duckdb.DuckDBPyConnection) -> None:
+    def refresh(self, writer: Writer) -> None:
         """Bring the table up to date, inside the caller's transaction. ``refreshed`` must follow the commit."""
         outdated = [row_id for row_id in self._unstored if row_id in self._stored]
         key = self.sheet.columns[0]
         for start in range(0, len(outdated), _IDS_PER_DELETE):
             ids = ", ".join(map(str, outdated[start : start + _IDS_PER_DELETE]))
-            con.execute(f"delete from {self.table} where {key} in ({ids})")
-        self.sheet.write(con, [self.rows[row_id] for row_id in self._unstored if row_id in self.rows])
+            writer.con.execute(f"delete from {self.table} where {key} in ({ids})")
+        self.sheet.write(writer, [self.rows[row_id] for row_id in self._unstored if row_id in self.rows])
 
     def refreshed(self) -> None:
         """Note that the last ``refresh`` was committed."""

@@ -1,9 +1,9 @@
 """From the two streams into the projection: read, fold, commit, tell who waits.
 
-Naive equivalent: read some batches and the records they answer, ``projection.ingest`` them, repeat. Two differences. While one
-commit is being written (DuckDB works without the interpreter's lock), the next cycles are folded already. And commits are
-made at once while little happens, but at most every ``FLUSH_S`` or ``COMMIT_EVENTS`` while much does: a commit costs
-milliseconds whatever it carries.
+Read some batches and the records they answer, ``projection.ingest`` them, repeat. Commits are made at once while little
+happens, but at most every ``FLUSH_S`` or ``COMMIT_EVENTS`` while much does, and larger ones while far behind: a commit costs
+milliseconds whatever it carries. Folding the next cycles while a commit is written was tried and is slower: DuckDB reads our
+columns of text under the interpreter's lock, once per column, and waits for it each time.
 
 Batches are read first, and records only up to what they answer, so nothing piles up when the core stands still. Open rows are
 brought into their tables (``refresh``) when a reader wants them or nothing else is to be done.
@@ -21,7 +21,7 @@ from typing import TypeVar
 from apportion.adapters.bus.stream import Tail
 from apportion.adapters.service.ports import FollowedDecisions, FollowedEvents
 from apportion.core.envelope import Record, StoredBatch
-from apportion.projections.runner import Projection, Staged
+from apportion.projections.runner import Projection
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,6 @@ class Follower:
         self.commits = 0
         self._events = events
         self._decisions = decisions
-        self._folder = ThreadPoolExecutor(1, "projector-fold")
         self._writer = ThreadPoolExecutor(1, "projector-write")
         self._stopping = False
         self._tail: Tail[StoredBatch] | None = None
@@ -84,7 +83,7 @@ class Follower:
         return self.readable_seq >= seq
 
     async def quietly(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on the writer's thread when nothing is staged and no commit is in progress."""
+        """Run ``work`` on the writer's thread between two commits."""
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._quiet_work.append((work, done))
         self._wake()
@@ -103,40 +102,23 @@ class Follower:
         at = self.projection
         batches = self._tail = self._decisions.tail(at.wants_after_decision_seq)
         records = self._events.tail(at.wants_after_seq)
-        writing: asyncio.Future[int] | None = None
         committed_at = 0.0
         try:
             while not self._stopping:
-                taken = await batches.take(BATCHES_MAX, self._patience(writing))
+                taken = await batches.take(BATCHES_MAX, 0.0 if self._refresh_wanted or self._quiet_work else IDLE_REFRESH_S)
                 if taken:
                     self.decided_seq = taken[-1].input_seq
                     self.behind_since = self.behind_since or time.monotonic()
                     taken += await self._more(batches, committed_at)
-                    for read, answered in await self._cut(records, taken):
-                        staged = await self._fold(read, answered)
-                        writing = await self._hand_over(writing, staged)
-                        committed_at = time.monotonic()
-                elif writing is not None:
-                    await self._written(writing)
-                    writing = None
+                    await self._ingest(records, taken)
+                    committed_at = time.monotonic()
                 if self._refresh_wanted or self._quiet_work or not taken:
-                    if writing is not None:
-                        await self._written(writing)
-                        writing = None
                     await self._quiet(idle=not taken)
         finally:
-            if writing is not None:
-                await asyncio.gather(writing, return_exceptions=True)
             await batches.close()
             await records.close()
             self._tail = None
             self._tell()
-
-    def _patience(self, writing: asyncio.Future[int] | None) -> float | None:
-        """How long to wait for a batch: not at all while there is something else to do."""
-        if writing is not None or self._refresh_wanted or self._quiet_work:
-            return 0.0
-        return IDLE_REFRESH_S
 
     async def _more(self, batches: Tail[StoredBatch], committed_at: float) -> list[StoredBatch]:
         """Gather what arrives until the next commit may be made; nothing while commits are rare."""
@@ -155,45 +137,31 @@ class Follower:
             events = self.decided_seq - self.projection.wants_after_seq
         return found
 
-    async def _cut(
-        self, records: Tail[Record], batches: list[StoredBatch]
-    ) -> list[tuple[list[Record], list[StoredBatch]]]:
-        """Read the records that ``batches`` answer, and cut both into commits."""
-        after = self.projection.wants_after_seq
-        size = COMMIT_EVENTS if self.decided_seq - after <= CATCH_UP_EVENTS else CATCH_UP_EVENTS
-        cuts: list[tuple[list[Record], list[StoredBatch]]] = []
+    async def _ingest(self, records: Tail[Record], batches: list[StoredBatch]) -> None:
+        """Read the records that ``batches`` answer, and commit both in pieces."""
+        loop = asyncio.get_running_loop()
+        size = COMMIT_EVENTS if self.decided_seq - self.projection.wants_after_seq <= CATCH_UP_EVENTS else CATCH_UP_EVENTS
         answered: list[StoredBatch] = []
         for number, batch in enumerate(batches):
             answered.append(batch)
-            if batch.input_seq - after >= size or number + 1 == len(batches):
-                read: list[Record] = []
-                while after + len(read) < batch.input_seq:
-                    read += await records.take(batch.input_seq - after - len(read))
-                cuts.append((read, answered))
-                after, answered = batch.input_seq, []
-        return cuts
-
-    async def _fold(self, records: list[Record], batches: list[StoredBatch]) -> Staged | None:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._folder, self.projection.stage, records, batches)
-
-    async def _hand_over(self, writing: asyncio.Future[int] | None, staged: Staged | None) -> asyncio.Future[int] | None:
-        """Start writing ``staged`` as soon as the commit before it is done."""
-        if writing is not None:
-            await self._written(writing)
-        if staged is None:
-            return None
-        return asyncio.get_running_loop().run_in_executor(self._writer, self.projection.commit, staged)
-
-    async def _written(self, writing: asyncio.Future[int]) -> None:
-        await writing
-        self.commits += 1
-        if self.projection.position.seq >= self.decided_seq:
-            self.behind_since = None
-        self._tell()
+            if batch.input_seq - self.projection.wants_after_seq < size and number + 1 < len(batches):
+                continue
+            read: list[Record] = []
+            while (missing := batch.input_seq - self.projection.wants_after_seq - len(read)) > 0:
+                read += await records.take(missing)
+            await loop.run_in_executor(self._writer, self.projection.ingest, read, answered)
+            answered = []
+            self.commits += 1
+            if self.projection.position.seq >= self.decided_seq:
+                self.behind_since = None
+            self._tell()
+            if self._stopping:
+                return
+            if self._refresh_wanted:
+                await self._quiet(idle=False)
 
     async def _quiet(self, *, idle: bool) -> None:
-        """Nothing is staged: refresh for readers, and do what was asked to be done quietly."""
+        """Between commits: refresh for readers, and do what was asked to be done quietly."""
         loop = asyncio.get_running_loop()
         if self.readable_seq < self.projection.position.seq and (self._refresh_wanted or idle or self._quiet_work):
             self._refresh_wanted = False
@@ -215,7 +183,6 @@ class Follower:
     async def close(self) -> None:
         """Finish: refresh, then release the threads. ``run`` must have ended; the projection stays open."""
         loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._folder.shutdown)  # a fold may be running still
         try:
             await loop.run_in_executor(self._writer, self.projection.recover)
             await loop.run_in_executor(self._writer, self.projection.refresh)

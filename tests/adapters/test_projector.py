@@ -189,10 +189,16 @@ def test_a_file_that_is_no_good_is_built_anew(
                     for at in range(0, size, 4_096):
                         file.seek(at)
                         file.write(b"\xa5" * 512)
-            inode = home.projection.stat().st_ino
-            projection = await open_or_build(home.projection, bus.events, bus.decisions, rebuild=fault == "asked")
+            told: list[tuple[int, int]] = []
+            projection = await open_or_build(
+                home.projection,
+                bus.events,
+                bus.decisions,
+                rebuild=fault == "asked",
+                tell=lambda done, last: told.append((done, last)),
+            )
             try:
-                assert home.projection.stat().st_ino != inode
+                assert told[-1] == (60, 60), "it was not built anew"
                 assert projection.position.decision_seq == 60
                 with Projection() as expected:
                     expected.ingest(logs.records, logs.batches[:60])
@@ -298,7 +304,7 @@ def test_copies_are_published_while_it_runs(nats_server: EmbeddedServer, home: H
                             break
                         await asyncio.sleep(0.05)
                     copies = storage.published(home.published)
-                    assert 1 <= len(copies) <= storage.PUBLISHED_KEPT
+                    assert 1 <= len(copies) <= storage.PUBLISHED_KEPT + 1  # the oldest may be about to go
                     with duckdb.connect(str(copies[-1]), read_only=True) as con:
                         assert con.execute("select max(seq) from fact.cycle").fetchone() == (seq,)
                         assert con.execute("select mart.readable_seq()").fetchone() == (seq,)
