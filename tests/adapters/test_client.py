@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,16 +195,34 @@ def test_the_example_of_the_docstring_runs(
 
     async def story() -> None:
         async with cluster(nats_server) as url:
-            here = code.replace("nats://portal:secret@nats.example:4222", url)
-            scope: dict[str, Any] = {}
-            exec("async def example():\n" + textwrap.indent(here, "    "), scope)
-            await scope["example"]()
+            await run_example(code.replace("nats://portal:secret@nats.example:4222", url))
 
     run_async(story())
     printed = capsys.readouterr().out
     assert "WorkloadAdmitted" in printed
     assert re.search(r"starts at \d+ on \(Piece\(node='n\d'", printed)
     assert RunPlaced.__struct_config__.tag == "run.placed"
+
+
+def test_the_example_of_the_readme_runs(
+    nats_server: EmbeddedServer, run_async: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL) if "Client" in code)
+    code = code.replace("lab/llm/eval", "lab/llm/olmo").replace('"ci"', '"portal"')
+
+    async def story() -> None:
+        async with cluster(nats_server) as url:
+            await run_example(code.replace("nats://127.0.0.1:4222", url))
+
+    run_async(story())
+    assert "WorkloadAdmitted(workload='eval-17'" in capsys.readouterr().out
+
+
+async def run_example(code: str) -> None:
+    scope: dict[str, Any] = {}
+    exec("async def example():\n" + textwrap.indent(code, "    "), scope)
+    await scope["example"]()
 
 
 def test_a_service_that_uses_the_client_loads_no_kernels_and_no_database() -> None:
