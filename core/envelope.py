@@ -18,8 +18,7 @@ import msgspec
 EVENT_PREFIX = "ap.ev"
 DECISION_SUBJECT = "ap.dec.cycle"
 MAX_BODY_BYTES = 256 * 1024
-MAX_DEPTH = 64  # of objects and arrays inside each other, in bodies above SHALLOW_BYTES; an event needs five
-SHALLOW_BYTES = 512
+MAX_DEPTH = 64  # of objects and arrays inside each other; an event needs five
 
 
 class Record(NamedTuple):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.core.envelope import MAX_BODY_BYTES, MAX_DEPTH, SHALLOW_BYTES, decode_envelope, too_deep
+from apportion.core.envelope import MAX_BODY_BYTES, MAX_DEPTH, decode_envelope, too_deep
 
-PADDING = b" " * SHALLOW_BYTES
+PADDING = b" " * 512
 
 
 def depth_of(value: Any) -> int:
