@@ -20,14 +20,14 @@ from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
 class LogClock:
     """Time and chain after the last record."""
 
-    __slots__ = ("_frames", "_subjects", "chain", "opened", "stated", "time_ms")
+    __slots__ = ("_subjects", "chain", "frames", "opened", "stated", "time_ms")
 
     def __init__(self, opened: bool = False, stated: bool = False, time_ms: int = 0, chain: bytes = EMPTY_CHAIN) -> None:
         self.opened = opened
         self.stated = stated
         self.time_ms = time_ms
         self.chain = chain
-        self._frames: list[bytes] = []
+        self.frames: list[bytes] = []  # taken since the chain was closed
         self._subjects: dict[str, bytes] = {}
 
     def take(self, record: Record, at_ms: int) -> int:
@@ -44,8 +44,8 @@ class LogClock:
         encoded = self._subjects.get(subject)
         if encoded is None:
             encoded = self._subjects[subject] = subject.encode("utf-8", "surrogatepass")
-        self._frames.append(b"%d %d %b %d\n%b" % (seq, self.time_ms, encoded, len(body), body))
-        if len(self._frames) >= MAX_FRAMES:
+        self.frames.append(b"%d %d %b %d\n%b" % (seq, self.time_ms, encoded, len(body), body))
+        if len(self.frames) >= MAX_FRAMES:
             self.close_chain()
         return self.time_ms
 
@@ -57,8 +57,8 @@ class LogClock:
 
     def close_chain(self) -> str:
         """Close the chain at an accepted tick; returns its value in hex."""
-        self.chain = hashlib.sha256(self.chain + b"".join(self._frames)).digest()
-        self._frames.clear()
+        self.chain = hashlib.sha256(self.chain + b"".join(self.frames)).digest()
+        self.frames.clear()
         if len(self._subjects) > 100_000:
             self._subjects.clear()
         return self.chain.hex()

@@ -21,14 +21,11 @@ from apportion.projections.budgets import Budgets
 from apportion.projections.capacity import Capacity
 from apportion.projections.clock import LogClock
 from apportion.projections.cycles import Cycles, RawBatch, decode_decision, decode_raw_batch
-from apportion.projections.heartbeats import Heartbeats, decode_beat
+from apportion.projections.heartbeats import HEARTBEAT, Heartbeats, decode_beat
 from apportion.projections.ledger import Ledger
 from apportion.projections.moment import Decided, Said
 from apportion.projections.sheet import Intervals, OpenRows, Sheet
 from apportion.projections.workloads import Workloads
-
-HEARTBEAT = "node.heartbeat"
-_SUBJECTS_MAX = 100_000
 
 
 class Folding:
@@ -59,7 +56,6 @@ class Folding:
         )  # fmt: skip
         self._events = self._event_handlers()
         self._decisions = self._decision_handlers()
-        self._subjects: dict[str, tuple[str, str] | None] = {}
 
     def load(self, con: duckdb.DuckDBPyConnection) -> None:
         """Take up what the nouns remember; the open rows are loaded already."""
@@ -112,27 +108,26 @@ class Folding:
 
     def _records(self, records: Sequence[Record], refused: dict[int, str]) -> events.ClockTick | None:
         """Fold the records of one cycle; returns the tick that ends it, None when the last record is none."""
-        subjects, take, beat = self._subjects, self.clock.take, self.heartbeats.beat
-        if len(subjects) > _SUBJECTS_MAX:
-            subjects.clear()
+        heartbeats, clock = self.heartbeats, self.clock
         event: events.Event | None = None
-        for record in records:
-            subject = record.subject
-            if subject in subjects:
-                parts = subjects[subject]
-            else:
-                parts = subjects[subject] = split_subject(subject)
-            seq = record.seq
-            if parts is None or seq in refused:
-                self._refused(record, parts, refused.get(seq, ""))
-                event = None
+        index = 0
+        while True:
+            after = heartbeats.fold(records, index, refused, clock)
+            if after != index:
+                index, event = after, None
+            if index == len(records):
+                return event if isinstance(event, events.ClockTick) else None
+            record = records[index]
+            index += 1
+            event = None
+            parts = split_subject(record.subject)
+            if parts is None or record.seq in refused:
+                self._refused(record, parts, refused.get(record.seq, ""))
             elif parts[1] == HEARTBEAT:
                 heard = decode_beat(record.body)
-                beat(seq, take(record, heard.at_ms), heard.data)
-                event = None
+                heartbeats.beat(record.seq, clock.take(record, heard.at_ms), heard.data)
             else:
                 event = self._accepted(record, parts)
-        return event if isinstance(event, events.ClockTick) else None
 
     def _refused(self, record: Record, parts: tuple[str, str] | None, entity: str) -> None:
         envelope: Envelope | None = None

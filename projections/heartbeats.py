@@ -7,19 +7,25 @@ that was silent for an hour does not vouch for that hour. Old or repeated beats 
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from typing import Any
 
 import duckdb
 import msgspec
 
+from apportion.core.envelope import Record
 from apportion.core.fold.setup import HEARTBEAT_TIMEOUT_MS
+from apportion.core.state.digest import MAX_FRAMES
 from apportion.core.units import MILLI
 from apportion.projections.capacity import Capacity, Node
+from apportion.projections.clock import LogClock
 from apportion.projections.sheet import OpenRows, Sheet
 
+HEARTBEAT = "node.heartbeat"
 BUCKET_MS = 300_000
 COVER_CAP_MS = HEARTBEAT_TIMEOUT_MS  # a node silent for longer is out of service by default
 
+_SUFFIX = f".{HEARTBEAT}"
 _COLUMNS = (
     "node_id", "node", "pool", "gpus", "bucket_ms", "first_seq", "last_seq", "samples", "covered_gpu_us", "busy_gpu_us",
     "busy_milli_max", "memory_mib_max", "watts_sum", "gpus_down_max", "beat", "last_ms",
@@ -102,6 +108,7 @@ class Heartbeats:
         self.stale = 0
         self._buckets: dict[str, _Bucket] = {}
         self._touched: list[_Bucket] = []
+        self._subjects: dict[str, bytes] = {}  # of heartbeats
 
     def load(self, _con: duckdb.DuckDBPyConnection) -> None:
         """Take up the buckets from loaded open rows."""
@@ -110,6 +117,65 @@ class Heartbeats:
             node = self.capacity.nodes[row[1]]
             bucket = self._buckets[node.name] = _Bucket(node)
             bucket.restore(row)
+
+    def fold(self, records: Sequence[Record], start: int, refused: Container[int], clock: LogClock) -> int:
+        """Fold plain heartbeats from ``records[start]`` on; returns the index of the first record that is not one.
+
+        Plain: accepted, of a healthy node, within the five minutes being filled. The naive equivalent of this loop is
+        ``clock.take`` and ``beat`` for each; it is written out because nine records in ten pass here.
+        """
+        buckets, touched, frames, decode = self._buckets, self._touched, clock.frames, decode_beat
+        stated, time_ms, subjects = clock.stated, clock.time_ms, self._subjects
+        stop = min(len(records), start + MAX_FRAMES - 1 - len(frames)) if clock.opened else start
+        index = start
+        for index in range(start, stop):
+            seq, stored_ms, subject, body = records[index]
+            if subject in subjects:
+                encoded = subjects[subject]
+            elif subject.endswith(_SUFFIX):
+                encoded = subjects[subject] = subject.encode("utf-8", "surrogatepass")
+            else:
+                break
+            if seq in refused:
+                break
+            heard = decode(body)
+            data = heard.data
+            bucket = buckets.get(data.node)
+            if bucket is None:
+                break
+            node, beat = bucket.node, data.beat
+            claimed = heard.at_ms if stated else stored_ms
+            now_ms = claimed if claimed > time_ms else time_ms
+            if (
+                beat <= bucket.beat or now_ms >= bucket.until_ms or data.gpus_down or node.silent or node.broken
+                or bucket.gpus != node.gpus or bucket.pool != node.pool
+            ):  # fmt: skip
+                break
+            time_ms = now_ms
+            frames.append(b"%d %d %b %d\n%b" % (seq, now_ms, encoded, len(body), body))
+            elapsed_ms = now_ms - bucket.last_ms
+            if elapsed_ms > COVER_CAP_MS:
+                elapsed_ms = COVER_CAP_MS
+            busy_milli, width_milli = data.busy_milli, bucket.gpus * MILLI
+            bucket.covered_ms += elapsed_ms
+            bucket.busy_gpu_us += (busy_milli if busy_milli < width_milli else width_milli) * elapsed_ms
+            bucket.samples += 1
+            bucket.beat = beat
+            bucket.last_seq = seq
+            bucket.last_ms = now_ms
+            bucket.watts_sum += data.watts
+            if busy_milli > bucket.busy_milli_max:
+                bucket.busy_milli_max = busy_milli
+            if data.memory_mib > bucket.memory_mib_max:
+                bucket.memory_mib_max = data.memory_mib
+            if not bucket.touched:
+                bucket.touched = True
+                touched.append(bucket)
+        else:
+            index = max(start, stop)
+        self.accepted += index - start
+        clock.time_ms = time_ms
+        return index
 
     def beat(self, seq: int, time_ms: int, data: Beat) -> None:
         """Fold one accepted heartbeat."""

@@ -24,7 +24,7 @@ from tests.adapters.test_projector import fill
 from tests.projections.history import simulated
 
 SEED = 43
-KILLS = 6
+KILLS = 4
 CHUNK = 25  # cycles published between two kills, at least
 
 
@@ -53,7 +53,7 @@ async def waited(bus: Bus, seq: int) -> bool:
 def test_kills_lose_nothing(
     start_nats: Callable[..., EmbeddedServer], tmp_path: Path, run_async: Callable[..., Any]
 ) -> None:
-    logs = simulated(SEED, hours=12, nodes=2, rough=False)
+    logs = simulated(SEED, hours=8, nodes=2, rough=False)
     choose = random.Random(SEED)
     server = start_nats("home")
     home = Home.of(tmp_path / "home")

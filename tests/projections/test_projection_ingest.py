@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from apportion.adapters.simulation.driver import Logs
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogGap, LogMismatch
-from apportion.core.events import BudgetGranted, RunFinished, RunStarted, WorkloadCancelled
+from apportion.core.events import BudgetGranted, NodeHeartbeat, RunFinished, RunStarted, WorkloadCancelled
 from apportion.projections import audit
 from apportion.projections.digest import table_digests
+from apportion.projections.heartbeats import Heartbeats
 from apportion.projections.runner import Position, Projection, tip_of
 from tests.projections.history import HOUR_MS, job, opened, simulated
 
@@ -270,3 +271,30 @@ def test_run_rows_tell_the_whole_run() -> None:
             ("void", "reserved", charged - 2_000 * HOUR_MS),
             ("void", "budget", 2_000 * HOUR_MS - charged),
         ]
+
+
+@pytest.mark.parametrize("seed", [12, 13])
+def test_the_fast_lane_of_heartbeats_folds_like_the_slow_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = simulated(seed, hours=6)
+
+    def tables() -> dict[str, tuple[int, int]]:
+        with Projection() as projection:
+            projection.ingest(logs.records, logs.batches)
+            projection.refresh()
+            return table_digests(projection.con)
+
+    fast = tables()
+    monkeypatch.setattr(Heartbeats, "fold", lambda _self, _records, start, _refused, _clock: start)
+
+    assert tables() == fast
+
+
+def test_a_tick_that_is_not_the_last_record_answers_nothing() -> None:
+    story = opened()
+    story.tick()
+    story.say(NodeHeartbeat(node="n1", beat=1), "n1")
+    batch = story.logs.batches[0]
+    seq = batch.input_seq + 1
+    later = StoredBatch(1, seq, batch.body.replace(b'"seq":%d' % batch.input_seq, b'"seq":%d' % seq))
+    with Projection() as projection, pytest.raises(LogMismatch, match=r"no accepted clock\.tick"):
+        projection.ingest(story.logs.records, [later])
