@@ -26,7 +26,7 @@ from apportion.core.decisions import Decision, RunClosed, RunPlaced, decode_batc
 from apportion.core.envelope import subject_of
 from apportion.core.events import EVENT_TYPES, Event, WorkloadCancelled, WorkloadSubmitted, encode_event
 
-PATIENCE_S = 40.0
+PATIENCE_S = 150.0  # a hang is a failure; a slow machine is not
 STUBBORN = "import signal,time;signal.signal(signal.SIGTERM,signal.SIG_IGN);print('on',flush=True);time.sleep(100)"
 Run = Callable[..., Any]
 
