@@ -42,7 +42,7 @@ test: setup ## everything that must hold: lint, types, contracts, and all quick 
 	@$(MAKE) --no-print-directory --keep-going lint types contracts pytest
 
 pytest: setup ## the tests alone: make pytest ARGS="tests/core -k funding"
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n 2 $(ARGS)
 
 test-slow: setup ## long random runs and faults, too long for every change
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
