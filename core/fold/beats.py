@@ -8,6 +8,8 @@ feeds both.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from apportion.core import events
@@ -34,7 +36,32 @@ class HeartbeatBody(msgspec.Struct, frozen=True, gc=False):
     flow: str = ""
 
 
+class PlainBeat(msgspec.Struct, frozen=True, gc=False):
+    """``NodeHeartbeat`` with the same bounds on numbers but no pattern on the name: only names that exist get past the loop."""
+
+    node: str
+    beat: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    gpus_down: tuple[int, ...] = ()
+    busy_milli: events.Count = 0
+    memory_mib: events.Count = 0
+    watts: events.Count = 0
+    runs: tuple[str, ...] | None = None
+
+
+class PlainBody(msgspec.Struct, frozen=True, gc=False):
+    """Envelope and payload of what may be a plain heartbeat."""
+
+    id: str
+    type: str
+    data: PlainBeat
+    v: int = 1
+    at_ms: int = 0
+    cause: str = ""
+    flow: str = ""
+
+
 heartbeat_decoder = msgspec.json.Decoder(HeartbeatBody)
+plain_decoder = msgspec.json.Decoder(PlainBody)
 
 
 def fold_beats(state: State, records: list[Record], start: int) -> int:
@@ -47,13 +74,14 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
     row_of, speakers = node.row_of, state.speakers
     beat, seen, agent = node.beat.data, node.last_seen_ms.data, node.agent.data
     gpus, silent, broken = node.gpus.data, node.silent.data, node.broken.data
-    frames, decode = state.unchained, heartbeat_decoder.decode
+    frames, decode = state.unchained, plain_decoder.decode
     room = MAX_FRAMES - 1 - len(frames)
     index = start
     for index in range(start, min(len(records), start + room)):
         record = records[index]
         record_seq, stored_ms, subject, body = record
-        if record_seq != seq + 1 or not subject.endswith(_SUFFIX) or len(body) > MAX_BODY_BYTES:
+        speaker = speakers.get(subject) or _speaker(state, subject)
+        if speaker is None or record_seq != seq + 1 or len(body) > MAX_BODY_BYTES:
             break
         if body.count(b"{") > 2 or b"[" in body:
             break  # deeper than a plain one; the bound on nesting is checked on the slow way
@@ -65,10 +93,7 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
         row = row_of.get(data.node)
         if row is None or said.type != HEARTBEAT or said.v != 1 or data.beat <= beat[row]:
             break
-        speaker = speakers.get(subject)
-        if speaker is None:
-            speaker = _speaker(state, subject)
-        if speaker != agent[row] or not gpus[row] or silent[row] or broken[row]:
+        if speaker[0] != agent[row] or not gpus[row] or silent[row] or broken[row]:
             break
         if data.gpus_down or data.runs is not None:
             break
@@ -83,17 +108,20 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
         beat[row] = data.beat
         seen[row] = time_ms
         beats += 1
-        frames.append(b"%d %d %b %d\n%b" % (record_seq, time_ms, subject.encode(), len(body), body))
+        frames.append(b"%d %d %b %d\n%b" % (record_seq, time_ms, speaker[1], len(body), body))
     else:
         index = min(len(records), start + room)
     counters.seq, counters.time_ms, counters.heartbeats = seq, time_ms, beats
     return index
 
 
-def _speaker(state: State, subject: str) -> int:
-    """Return the principal's row of a heartbeat's subject, -1 when there is none, and remember it: rows of principals stay."""
+def _speaker(state: State, subject: str) -> tuple[int, bytes] | None:
+    """Return (row of the principal, subject as bytes) of a heartbeat's subject, and remember it: rows of principals stay."""
+    if not subject.endswith(_SUFFIX):
+        return None
     parts = split_subject(subject)
-    row = state.principal.row_of.get(parts[0], -1) if parts is not None and parts[1] == HEARTBEAT else -1
-    if row >= 0:
-        state.speakers[subject] = row
-    return row
+    row = state.principal.row_of.get(parts[0]) if parts is not None and parts[1] == HEARTBEAT else None
+    if row is None:
+        return None
+    state.speakers[subject] = (row, subject.encode())
+    return state.speakers[subject]

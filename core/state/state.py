@@ -64,7 +64,7 @@ class State:
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
     queue: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
     queued: int = 0
-    speakers: dict[str, int] = field(default_factory=dict)  # subject of a heartbeat -> row of its principal, as far as asked
+    speakers: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # heartbeat subjects met: row of the principal, bytes
 
     def tables(self) -> dict[str, Table]:
         """Return the tables in the order of the digest."""

@@ -330,7 +330,7 @@ def test_heartbeats_in_the_fast_lane_one_by_one_and_the_slow_way_are_the_same(ti
     lanes = run(bulk=True)
     assert lanes == run(bulk=False)
     slow = NeverMatches()
-    with mock.patch.object(records, "heartbeat_decoder", slow), mock.patch.object(beats, "heartbeat_decoder", slow):
+    with mock.patch.object(records, "heartbeat_decoder", slow), mock.patch.object(beats, "plain_decoder", slow):
         assert lanes == run(bulk=True)
 
 
