@@ -72,8 +72,9 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
     seq, time_ms, beats = counters.seq, counters.time_ms, counters.heartbeats
     stated, silence_ms = counters.stated, counters.silence_ms
     row_of, speakers = node.row_of, state.speakers
-    beat, seen, agent = node.beat.data, node.last_seen_ms.data, node.agent.data
-    gpus, silent, broken = node.gpus.data, node.silent.data, node.broken.data
+    views = node.views
+    beat, seen, agent = views["beat"], views["last_seen_ms"], views["agent"]
+    gpus, silent, broken = views["gpus"], views["silent"], views["broken"]
     frames, decode = state.unchained, plain_decoder.decode
     room = MAX_FRAMES - 1 - len(frames)
     index = start

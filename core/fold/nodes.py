@@ -139,22 +139,33 @@ def _compare_gpus(state: State, node: int, gpus_down: tuple[int, ...]) -> None:
 
 def _compare_runs(state: State, node: int, listed: tuple[str, ...], seq: int) -> None:
     """Count beats that no longer list a run which has GPUs here; after three it is lost, on whichever node of a gang."""
-    run, alloc = state.run, state.alloc
+    known = 0
+    for reference in dict.fromkeys(listed):
+        row = state.run.row_of.get(reference)
+        if row is not None and _mark(state, row, node, missing=False) is not None:
+            known += 1
+    if known == int(state.node.runs[node]):
+        return
     for row in runs_on_node(state, node):
-        if int(run.state[row]) not in (schema.STARTED, schema.STOPPING):
-            continue
-        missed = 0
-        here = int(run.first_alloc[row])
-        while here >= 0:
-            if int(state.gpu.node[int(alloc.gpu[here])]) == node:
-                known = run.keys[row] in listed
-                alloc.missed[here] = 0 if known else int(alloc.missed[here]) + 1
-                if known:
-                    alloc.confirmed_ms[here] = state.counters.time_ms
-                missed = int(alloc.missed[here])
-            here = int(alloc.next[here])
-        if missed >= MISSED_BEATS_LOST:
-            release_run(state, row, Outcome.LOST, seq=seq, blame=node)
+        started = int(state.run.state[row]) in (schema.STARTED, schema.STOPPING)
+        if started and state.run.keys[row] not in listed:
+            missed = _mark(state, row, node, missing=True)
+            if missed is not None and missed >= MISSED_BEATS_LOST:
+                release_run(state, row, Outcome.LOST, seq=seq, blame=node)
+
+
+def _mark(state: State, run: int, node: int, *, missing: bool) -> int | None:
+    """Note on the run's GPUs at this node that a beat listed it or not; returns beats missed in a row, None without GPUs here."""
+    alloc, missed = state.alloc, None
+    here = int(state.run.first_alloc[run])
+    while here >= 0:
+        if int(state.gpu.node[int(alloc.gpu[here])]) == node:
+            missed = int(alloc.missed[here]) + 1 if missing else 0
+            alloc.missed[here] = missed
+            if not missing:
+                alloc.confirmed_ms[here] = state.counters.time_ms
+        here = int(alloc.next[here])
+    return missed
 
 
 def node_cordoned(state: State, event: NodeCordoned, principal: str, _seq: int) -> No | None:

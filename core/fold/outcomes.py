@@ -100,7 +100,9 @@ def _placed(state: State, decision: RunPlaced) -> None:
     last = -1
     state.run.first_alloc[run] = -1
     for piece in decision.pieces:
-        first = int(state.node.first_gpu[state.node.row_of[piece.node]])
+        node = state.node.row_of[piece.node]
+        state.node.runs[node] += 1
+        first = int(state.node.first_gpu[node])
         for position in piece.gpus:
             alloc = state.alloc.add()
             state.alloc.run[alloc] = run

@@ -22,8 +22,11 @@ def release_run(
     ledger.end_run(state, run, now_ms)
     pool = int(state.run.pool[run])
     alloc = int(state.run.first_alloc[run])
-    confirmed_ms = now_ms
+    confirmed_ms, node = now_ms, -1
     while alloc >= 0:
+        if int(state.gpu.node[int(state.alloc.gpu[alloc])]) != node:  # GPUs of a piece follow each other
+            node = int(state.gpu.node[int(state.alloc.gpu[alloc])])
+            state.node.runs[node] -= 1
         confirmed_ms = min(confirmed_ms, int(state.alloc.confirmed_ms[alloc]))
         ledger.use_gpu(state, pool, int(state.alloc.gpu[alloc]), -int(state.alloc.milli[alloc]))
         following = int(state.alloc.next[alloc])

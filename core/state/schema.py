@@ -57,6 +57,7 @@ class NodeTable(Table):
     silent: Column  # 1 = no heartbeat within the timeout; ends with the next one
     start_failures: Column  # in a row
     broken: Column  # GPUs its last heartbeat called broken
+    runs: Column  # runs that hold GPUs here
 
 
 class GpuTable(Table):

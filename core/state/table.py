@@ -85,6 +85,7 @@ class Table:
     def _lay(self, block: NDArray[np.int64]) -> None:
         """Make the rows of one contiguous block the columns: few large arrays are hashed and copied faster than many small."""
         self._block = block
+        self.views = {name: block[position].data for position, name in enumerate(self.names)}  # items as Python integers
         for position, name in enumerate(self.names):
             setattr(self, name, block[position])
 
