@@ -137,6 +137,7 @@ def begin_run(state: State, run: int, payer: int, now_ms: int) -> None:
     """Start charging a run to ``payer``. The caller has accrued and given it its GPUs."""
     state.run.payer[run] = payer
     state.run.payer_since_ms[run] = now_ms
+    state.run.changed_ms[run] = now_ms
     _rate(state, run, 1)
     if not state.run.idle_cycles[run]:
         _add_to_path(state, int(state.run.budget[run]), "running_milli", int(state.run.gpus_milli[run]))
@@ -159,6 +160,7 @@ def change_payer(state: State, run: int, payer: int, now_ms: int) -> None:
     settle_run(state, run, now_ms)
     _rate(state, run, -1)
     state.run.payer[run] = payer
+    state.run.changed_ms[run] = now_ms
     _rate(state, run, 1)
 
 

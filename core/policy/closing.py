@@ -91,8 +91,8 @@ def _refund(state: State, row: int, outcome: Outcome, end_ms: int, charged: int,
         confirmed_ms = max(confirmed_ms, int(state.node.last_seen_ms[int(run.lead[row])]))
     unconfirmed = gpu_us(int(run.gpus_milli[row]), max(0, end_ms - confirmed_ms))
     # the time nobody vouched for is the latest: first from who pays now, the rest from who paid before
-    since_payer = gpu_us(int(run.gpus_milli[row]), max(0, end_ms - int(run.payer_since_ms[row])))
-    now_part = min(unconfirmed, since_payer) if int(run.state[row]) != schema.ENDED else unconfirmed
+    since_change = gpu_us(int(run.gpus_milli[row]), max(0, end_ms - int(run.changed_ms[row])))
+    now_part = min(unconfirmed, since_change)
     if int(run.payer[row]) == schema.PAYER_BUDGET:
         back_charged = min(charged, now_part)
         return back_charged, min(unfunded, unconfirmed - back_charged)

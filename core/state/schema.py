@@ -138,7 +138,8 @@ class RunTable(Table):
     protected_until_ms: Column
     reserved: Column  # 1 = protected time was reserved from the budget (funded start)
     payer: Column
-    payer_since_ms: Column
+    payer_since_ms: Column  # settled up to here
+    changed_ms: Column  # when the payer began to pay
     charged_us: Column  # up to payer_since_ms
     unfunded_us: Column
     checkpoint_ms: Column  # when the last safe point was reported; placed_ms at first
