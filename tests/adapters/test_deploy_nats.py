@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -16,12 +17,13 @@ import nats
 import nats.errors
 import pytest
 
-from apportion.adapters import site
+from apportion.adapters import asking, projector, site
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import find_binary
 from apportion.adapters.client import Client
+from apportion.adapters.home import Home
 from apportion.adapters.ingress.app import Ingress
 from apportion.adapters.service import SchedulerService
 from apportion.core.decisions import WorkloadAdmitted
@@ -132,15 +134,38 @@ def test_every_role_does_its_work(url_of: Url, run_async: Run) -> None:
                     b'{"id":"b1","type":"node.heartbeat","data":{"node":"node-1","beat":1}}',
                     "b1",
                 )
+                order = await agent.events.body_at(job.seq)  # where an agent finds the command it is told to run
                 service.stop()
                 await asyncio.wait_for(task, 20)
 
                 assert isinstance(admitted, WorkloadAdmitted)
+                assert order is not None
+                assert job.workload.encode() in order
                 assert asked["ok"]
                 assert (again["seq"], again["duplicate"]) == (asked["seq"], True)
                 assert status["ok"]
                 assert heartbeat.seq > asked["seq"]
                 assert await agent.decisions.last_seq() >= 1
+
+    run_async(story())
+
+
+def test_the_projector_answers_whoever_may_ask(url_of: Url, run_async: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with streams(url_of), Client.connect(url_of("operator"), "operator") as operator:
+            await operator.publish(LogOpened(log_id="test", time_source="stored", operators=("operator", "core")))
+            ready = asyncio.Event()
+            home = Home.of(tmp_path / "projector").ensure()
+            task = asyncio.create_task(projector.serve(home, url=url_of("projector"), ready=lambda _line: ready.set()))
+            await asyncio.wait_for(ready.wait(), 60)
+            for user in ("portal", "operator"):
+                client = await nats.connect(url_of(user), inbox_prefix=f"_INBOX_{user}".encode())
+                answer = await asking.ask(client, "pools", timeout_s=30)
+                await client.close()
+                assert "rows" in answer, answer
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     run_async(story())
 
