@@ -145,7 +145,7 @@ def run(**options: Any) -> None:
 
 
 def test_safety_every_invariant_holds_whatever_anybody_does() -> None:
-    run(max_examples=12, stateful_step_count=25, derandomize=True, database=None)
+    run(max_examples=25, stateful_step_count=30, derandomize=True, database=None)
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_safety_at_length() -> None:
     run(max_examples=400, stateful_step_count=120)
 
 
-def play(seed: int, actions: int) -> Story:
+def play(seed: int, actions: int) -> Books:
     """Let chaos reign from a seed, with all watchers; the seed is in the message of what fails."""
     story, conserving = Story(), Conserving()
     chaos, books = Chaos(story, Seeded(seed)), Books()
@@ -167,17 +167,16 @@ def play(seed: int, actions: int) -> Story:
                     story.restart()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, seq {len(story.records)}: {error}") from error
-    return story
+    return books
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [3, 6, 9, 24, 30])
 def test_safety_over_a_long_seeded_story(seed: int) -> None:
-    story = play(seed, actions=90)
-
-    assert len(story.batches) > 30
+    """Long enough to come to what matters: debts, evictions, places kept."""
+    assert play(seed, actions=110).preemptions > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1_000, 1_040))
 def test_safety_over_longer_seeded_stories(seed: int) -> None:
-    assert play(seed, actions=600).batches
+    assert play(seed, actions=600).preemptions > 0

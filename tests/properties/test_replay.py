@@ -154,6 +154,24 @@ def test_a_pending_cycle_is_answered_before_anything_else() -> None:
             read(told().records[seq])
 
 
+def test_every_byte_read_is_in_the_digest_at_once_and_in_the_chain_from_the_next_tick() -> None:
+    """Also a byte that changed nothing: the log is tamper-evident, not only its effect."""
+
+    def read(watts: int) -> tuple[str, str]:
+        story = Story()
+        story.open()
+        story.tell(ev.PoolDefined(pool="p"))
+        story.tell(ev.NodeJoined(node="n1", pool="p", gpus=8))
+        story.tick()
+        story.tell(ev.NodeHeartbeat(node="n1", beat=1, watts=watts))
+        return story.core.digest(), story.tick().chain
+
+    first, second = read(1), read(2)
+    assert first == read(1)
+    assert first[0] != second[0]
+    assert first[1] != second[1]
+
+
 # -- changed batches ---------------------------------------------------------------------------------------------------
 
 
