@@ -14,6 +14,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
+from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.state import State
 from tests.core.oracles import queue_order
 
@@ -90,6 +91,9 @@ def check_gpus(state: State) -> None:
         for gpu in range(first, first + size):
             assert int(state.gpu.node[gpu]) == node
             assert bool(state.gpu.out[gpu]) == (out or bool(state.gpu.broken[gpu]))
+        here = {run for run in in_progress(state) for gpu in gpus_of_run(state, run) if first <= gpu < first + size}
+        assert int(state.node.runs[node]) == len(here), f"runs on {state.node.keys[node]}: {state.node.runs[node]}, recount {here}"
+        assert state.node.views["beat"][node] == int(state.node.beat[node]), "a view of the columns is of an older block"
     for gpu in range(state.gpu.used):
         if holder := int(state.gpu.held_by[gpu]):
             waits = int(state.workload.state[holder - 1]) == schema.HELD
