@@ -22,7 +22,7 @@ T = TypeVar("T")
 POOLS = ("p", "q")
 BUDGETS = ("A", "B", "C", "A/x", "A/y", "B/z")
 NODES = {"n1": ("p", 8), "n2": ("p", 8), "n3": ("p", 4), "n4": ("q", 8)}
-PEOPLE = ("ops", "ops", "ops", "alice", "bob", "mallory")
+PEOPLE = ("ops", "ops", "ops", "user1", "user2", "stranger")
 STEPS_MS = (0, 0, 1, 999, 5_000, 5_000, 30_000, 60_000, 60_000, 60_000, 85_000, 600_000, 3_600_000)
 SIZES_MILLI = (250, 500, 999, 1_000, 1_000, 2_000, 2_000, 3_000, 4_000, 4_000, 8_000, 16_000, 1_500, 12_000)
 
@@ -90,8 +90,8 @@ class Chaos:
         self.story.tell(ev.BudgetSet(pool="p", budget="A/y", share_ppm=400_000))
         for node, (pool, gpus) in NODES.items():
             self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}"))
-        self.story.tell(ev.MemberGranted(budget="A", member="alice", role="administer"))
-        self.story.tell(ev.MemberGranted(budget="B", member="bob"))
+        self.story.tell(ev.MemberGranted(budget="A", member="user1", role="administer"))
+        self.story.tell(ev.MemberGranted(budget="B", member="user2"))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Chaos:
                 node=node, beat=max(1, number), gpus_down=pick(((), (), (), (0,), (1, 7), (71,))),
                 runs=pick((None, None, here, here, here[1:], ())),
             ),
-            pick((f"agent-{node}",) * 5 + ("ops", "agent-n1", "mallory")),
+            pick((f"agent-{node}",) * 5 + ("ops", "agent-n1", "stranger")),
         )  # fmt: skip
 
     # -- agents --------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Chaos:
         names = [*self.live, *self.live, *self.live, *self.gone[-2:], "w0#1", "nobody#9"]
         name = pick(names)
         node = pick((*self.live.get(name, ("n1",)), *self.live.get(name, ("n1",)), "n1", "n9"))
-        who = pick((f"agent-{node}",) * 6 + ("ops", "agent-n1", "alice"))
+        who = pick((f"agent-{node}",) * 6 + ("ops", "agent-n1", "user1"))
         kind = pick(("started", "finished", "finished", "finished", "lost", "checkpoint", "checkpoint", "progress"))
         if kind == "started":
             self._report(ev.RunStarted, name, who, node=node)
@@ -228,7 +228,7 @@ class Chaos:
         pick = self.dice.pick
         node = pick((*NODES, "n5"))
         kind = pick(("cordon", "uncordon", "uncordon", "leave", "join", "join", "move", "policy"))
-        who = pick(("ops", "ops", f"agent-{node}", "mallory"))
+        who = pick(("ops", "ops", f"agent-{node}", "stranger"))
         if kind == "cordon":
             self.story.tell(ev.NodeCordoned(node=node), who)
         elif kind == "uncordon":
@@ -261,7 +261,7 @@ class Chaos:
             ev.BudgetGranted(pool="p", budget="A", gpu_us=10**12), ev.BudgetSet(pool="p", budget="B", share_ppm=1),
             ev.WorkloadSubmitted(workload="forged", budget="A/y", pools=("p",), gpus_milli=1_000),
             ev.RunFinished(workload="w1", run=1, node="n1", outcome="succeeded"), ev.ClockTick(),
-            ev.MemberGranted(budget="A", member="mallory", role="administer"), ev.PolicyActivated(pool="p", quantum_ms=1_000),
+            ev.MemberGranted(budget="A", member="stranger", role="administer"), ev.PolicyActivated(pool="p", quantum_ms=1_000),
         )  # fmt: skip
         event = pick(samples)
         event_type = ev.EVENT_TYPES[type(event)]
@@ -272,7 +272,7 @@ class Chaos:
                 key = pick(keys)
                 body = body.replace(b'"%s":%d' % (key.encode(), getattr(event, key)), b'"%s":%d' % (key.encode(), number))
         subject = pick((event_type, event_type, event_type, "node.heartbeat", "clock.tick", "nope"))
-        self.story.send(subject_of("mallory", subject), body)
+        self.story.send(subject_of("stranger", subject), body)
 
     def stale_claim(self) -> None:
         """A record that claims an instant long ago, before time, or after the end of time."""

@@ -5,6 +5,8 @@ comes a remark. Times are since the story began. Every tick is checked whole: a 
 (``admit`` and ``wait`` are left out unless the scenario says ``show admit`` or ``show wait``); values given by name must be so,
 others may be anything. Nodes beat every minute of their own accord until they are muted; agents start what is placed at once
 (``agents silent``: only what the table says; ``agents prompt``: they also stop at once, and the cycle repeats).
+
+A title with a number like 3B-21 retells a field report: what went wrong for users of another scheduler, and what is right.
 """
 
 from __future__ import annotations

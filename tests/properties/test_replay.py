@@ -324,7 +324,7 @@ def test_heartbeats_in_the_fast_lane_one_by_one_and_the_slow_way_are_the_same(ti
     for number in range(1, 1_500):
         story.now_ms += rng.choice([0, 0, 1, 10_000, -5_000, 100_000])
         node = rng.choice(["n1", "n1", "n2", "n3", "gone"])
-        who = rng.choice([f"agent-{node}"] * 8 + ["agent-n1", "ops", "mallory"])
+        who = rng.choice([f"agent-{node}"] * 8 + ["agent-n1", "ops", "stranger"])
         if rng.random() < 0.02:
             story.tick()
         subject = rng.choice([subject_of(who, "node.heartbeat")] * 30 + [f"ap.ev.{who}.x.node.heartbeat", "node.heartbeat"])
