@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Column = NDArray[np.int64]
 
 _FIRST_CAPACITY = 64
+PAGE_ROWS = 64  # divides every capacity
 
 
 def key_code(key: str) -> int:
@@ -36,6 +37,8 @@ class Table:
         self.row_of: dict[str, int] = {}
         self.capacity = _FIRST_CAPACITY
         self.names: tuple[str, ...] = ("key_code", *(n for n in type(self).__annotations__ if n != "key_code"))
+        self._hashed = np.zeros((len(self.names), 0), dtype=np.int64)  # what the page hashes were taken of
+        self._page_hashes: list[bytes] = []
         self._lay(np.zeros((len(self.names), self.capacity), dtype=np.int64))
 
     def __len__(self) -> int:
@@ -96,11 +99,24 @@ class Table:
         self.capacity = capacity
 
     def physical(self) -> list[bytes]:
-        """Return the bytes that identify the contents: free list, then each column's used part."""
-        return [
-            np.array([self.used, *self.free], dtype=np.int64).tobytes(),
-            self._block[:, : self.used].tobytes(),
-        ]
+        """Return the bytes that identify the contents: free list, then a hash of each page of ``PAGE_ROWS`` rows.
+
+        Naive equivalent: hash every page anew. Here a page is hashed again only if its bytes differ from those hashed last
+        time, which are kept beside the hash: the result is a function of the contents alone, whatever was hashed before.
+        """
+        pages = -(-self.used // PAGE_ROWS)
+        now = self._block[:, : pages * PAGE_ROWS]  # rows above ``used`` are zero
+        if self._hashed.shape[1] < now.shape[1] or len(self._page_hashes) > pages:
+            self._hashed = np.full((len(self.names), self.capacity), -1, dtype=np.int64)
+            self._page_hashes = []
+        changed = np.flatnonzero((self._hashed[:, : now.shape[1]] != now).any(axis=0)) // PAGE_ROWS
+        fresh = range(len(self._page_hashes), pages)
+        self._page_hashes.extend(b"" for _page in fresh)
+        for page in dict.fromkeys([*changed.tolist(), *fresh]):
+            part = now[:, page * PAGE_ROWS : (page + 1) * PAGE_ROWS]
+            self._page_hashes[page] = hashlib.sha256(part.tobytes()).digest()
+            self._hashed[:, page * PAGE_ROWS : (page + 1) * PAGE_ROWS] = part
+        return [np.array([self.used, *self.free], dtype=np.int64).tobytes(), *self._page_hashes]
 
     def restore(self, used: int, free: list[int], keys: list[str], columns: dict[str, bytes]) -> None:
         """Replace the contents by what a snapshot holds."""
