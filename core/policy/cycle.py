@@ -23,12 +23,12 @@ def run_cycle(state: State, emit: Emit) -> None:
     expire.stop_cancelled(state, emit)
     closing.close_ended(state, emit)
     expire.suspend_failing_nodes(state, emit)
-    closing.close_ended(state, emit)  # a suspension may have ended runs
     closing.close_workloads(state, emit)
     admit(state, emit)
     shares = funding.shares_of(state)
     funding.fund_runs(state, emit, shares)
     shadows = placing.place_all(state, emit, shares)
+    funding.demote_spent(state, emit, shares)
     explaining.explain(state, emit, shadows)
 
 

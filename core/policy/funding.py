@@ -44,16 +44,7 @@ def shares_of(state: State) -> Shares:
     allowance = np.zeros(rows, dtype=np.int64)
     demand = budget.column("running_milli") + budget.column("pending_milli")
     reserved = ledger.reserved_us(state, state.counters.time_ms)
-    barred = np.zeros(rows, dtype=np.int64)
-    for row in range(rows):
-        if budget.closed[row]:
-            barred[row] = 1
-        elif budget.metered[row]:
-            spent = int(budget.charged_us[row]) + int(reserved[row])
-            barred[row] = int(int(budget.granted_us[row]) - spent <= 0)
-        parent = int(budget.parent[row])
-        if parent >= 0 and barred[parent]:
-            barred[row] = 1
+    barred = barred_lines(state, reserved)
     for pool in range(state.pool.used):
         root, capacity = int(state.pool.root[pool]), capacity_milli(state, pool)
         share.water_fill(root, capacity, rows, budget.pool, budget.parent, budget.share_ppm, demand, entitled)
@@ -63,6 +54,19 @@ def shares_of(state: State) -> Shares:
         )  # fmt: skip
         share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)
     return Shares(entitled, allowance, staying_milli(state), reserved)
+
+
+def barred_lines(state: State, reserved: I64) -> I64:
+    """Return 1 per budget line that funds nothing: closed, or metered with nothing left to promise, or below such a line."""
+    budget, rows = state.budget, state.budget.used
+    barred = (budget.column("closed") == 1).astype(np.int64)
+    left = budget.column("granted_us") - budget.column("charged_us") - reserved
+    barred[(budget.column("metered") == 1) & (left <= 0)] = 1
+    if barred.any():
+        for row in range(rows):  # a parent's row is below its children's
+            parent = int(budget.parent[row])
+            barred[row] |= barred[parent] if parent >= 0 else 0
+    return barred
 
 
 def staying_milli(state: State) -> I64:
@@ -130,14 +134,41 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
                 run=int(run.run_no[row]),
                 budget=state.budget_path(leaf),
                 payer=(Payer.BUDGET if paid[position] else Payer.UNFUNDED).value,
-                why=_why(state, shares, row, bool(paid[position])).value,
+                why=_why(state, shares, row, paid=bool(paid[position])).value,
                 allowance_milli=int(shares.allowance[leaf]),
                 before_milli=int(before[row]),
             )
         )
 
 
-def _why(state: State, shares: Shares, run: int, paid: bool) -> Funding:
+def demote_spent(state: State, emit: Emit, shares: Shares) -> None:
+    """After the cycle's starts: whoever promised his last microsecond in them pays for nothing but what he promised.
+
+    This includes runs that are stopping, which otherwise keep their payer to their end: nobody pays what he does not have.
+    """
+    run, now_ms = state.run, state.counters.time_ms
+    barred = barred_lines(state, shares.reserved_us)
+    phases = run.column("state")
+    paying = ((phases == schema.PLACED) | (phases == schema.STARTED) | (phases == schema.STOPPING)) & (
+        run.column("payer") == schema.PAYER_BUDGET
+    )
+    promised = (run.column("reserved") == 1) & (now_ms < run.column("protected_until_ms"))
+    for row in (int(r) for r in np.flatnonzero(paying & ~promised & (barred[run.column("budget")] == 1))):
+        leaf = int(run.budget[row])
+        emit(
+            FundingChanged(
+                workload=state.workload.keys[int(run.workload[row])],
+                run=int(run.run_no[row]),
+                budget=state.budget_path(leaf),
+                payer=Payer.UNFUNDED.value,
+                why=_why(state, shares, row, paid=False).value,
+                allowance_milli=0,
+                before_milli=0,
+            )
+        )
+
+
+def _why(state: State, shares: Shares, run: int, *, paid: bool) -> Funding:
     """Return why a run's payer changes; reserved time never changes hands, so it is not among the reasons."""
     leaf = int(state.run.budget[run])
     if paid:
