@@ -23,6 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make setup: $(PYTHON) is $$($(PYTHON) -V 2>&1), Python >= 3.11 is needed; name one: make setup PYTHON=python3.12" >&2; exit 2; }
 	@$(BIN)/python -c 'import pip' >/dev/null 2>&1 || rm -rf $(VENV)
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make setup: $(PYTHON) has no working venv module; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	@mkdir -p .ns/apportion && for room in core adapters projections; do ln -sfn ../../$$room .ns/apportion/$$room; done
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 

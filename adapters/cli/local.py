@@ -210,9 +210,14 @@ async def bench(
         raise usage(f"there is no measurement {name!r}", f"there are {', '.join(known) or 'none'}")
     module = importlib.import_module(f"{measurements.__name__}.{name}")
     options = dict(_option(text) for text in option or [])
-    for key in options:
-        if key not in inspect.signature(module.run).parameters:
+    parameters = inspect.signature(module.run).parameters
+    for key, value in options.items():
+        if key not in parameters:
             raise usage(f"measurement {name} has no option {key!r}", f"it takes {name}{_signature(module)}")
+        default = parameters[key].default
+        if default is not None and type(value) is not type(default):
+            asked = f"{type(default).__name__}, such as {key}={default}"
+            raise usage(f"{key}={value} is no value for this option of {name}", f"it takes {asked}")
     result: dict[str, Any] = await asyncio.to_thread(module.run, **options)
     lines = [f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}" for key, value in result.items()]
     return Answer(lines=lines, document=result)

@@ -59,7 +59,7 @@ def shares_of(state: State) -> Shares:
 def barred_lines(state: State, reserved: I64) -> I64:
     """Return 1 per budget line that funds nothing: closed, or metered with nothing left to promise, or below such a line."""
     budget, rows = state.budget, state.budget.used
-    barred = (budget.column("closed") == 1).astype(np.int64)
+    barred: I64 = (budget.column("closed") == 1).astype(np.int64)
     left = budget.column("granted_us") - budget.column("charged_us") - reserved
     barred[(budget.column("metered") == 1) & (left <= 0)] = 1
     if barred.any():

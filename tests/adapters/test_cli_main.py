@@ -220,3 +220,12 @@ def test_completion_knows_the_verbs(shell: str) -> None:
 
     assert "queue" in done.stdout
     assert "submit" not in done.stdout
+
+
+@pytest.mark.parametrize("option", ["days=x", "days=1.5", "days=true", "weeks=1", "days"])
+def test_an_option_of_a_measurement_must_exist_and_be_of_its_type(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "fold", "--set", option]) == USAGE
+
+    said = capsys.readouterr().err
+    assert option.partition("=")[0] in said
+    assert "Traceback" not in said

@@ -94,6 +94,9 @@ def test_the_source_distribution_holds_what_is_needed_to_test_it(built: Path) ->
         "LICENSE",
         "core/events.py",
         "tests/test_tidy.py",
+        "constraints.txt",
+        "Makefile",
+        ".ci/run",
         "deploy/nats.conf",
     } <= names
     assert not [name for name in names if ".venv/" in name or ".apportion/" in name or "__pycache__" in name]
