@@ -148,9 +148,14 @@ def allowances(
     entitled: I64,
     lag_us: I64,
     barred: I64,
+    wanted: I64,
     allowance: I64,
-) -> None:
-    """Fill ``allowance`` for the leaves of ``root``'s pool; a leaf with ``barred`` gets 0. All milli-GPU but ``lag_us``."""
+) -> tuple[int, int]:
+    """Fill ``allowance`` for the leaves of ``root``'s pool; a leaf with ``barred`` gets 0. All milli-GPU but ``lag_us``.
+
+    ``wanted`` is the same before the cap. Returns the cap's two numbers: the sum of catch-up that leaves want, and what other
+    leaves give up; catch-up is scaled by the second over the first where it is less.
+    """
     sum_entitled = 0
     sum_allowed = 0
     sum_kept = 0
@@ -161,18 +166,20 @@ def allowances(
         want = min(min(demand[row], capacity), entitled[row] + lag_us[row] // horizon_ms)
         if want < 0 or barred[row] > 0:
             want = 0
+        wanted[row] = want
         allowance[row] = want
         sum_allowed += want
         sum_kept += min(want, entitled[row])
-    if sum_allowed <= sum_entitled:
-        return
     extra = sum_allowed - sum_kept
     room = sum_entitled - sum_kept
+    if extra <= room:
+        return extra, room
     for row in range(root, rows):
         if pool[row] != pool[root] or children[row] > 0 or allowance[row] <= entitled[row]:
             continue
         above = allowance[row] - entitled[row]
         allowance[row] = entitled[row] + above * room // extra
+    return extra, room
 
 
 @njit(cache=True)

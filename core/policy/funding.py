@@ -35,6 +35,11 @@ class Shares:
     allowance: I64  # f; an inner row is the sum of its leaves
     running: I64  # r without runs that are stopping, kept current while the cycle starts and stops runs; inner rows are sums
     reserved_us: I64  # protected time promised and not yet charged
+    # why the allowance is what it is, for people who recompute it
+    wanted: I64  # f of a leaf before the cap
+    barred: I64  # 1 = funds nothing: closed, or its grant is spent, or one above it is so
+    catch_up: I64  # per pool: the sum of what leaves want above what they are entitled to
+    given_up: I64  # per pool: the sum of what other leaves fall short of it; catch-up is scaled to at most this
 
 
 def shares_of(state: State) -> Shares:
@@ -42,18 +47,21 @@ def shares_of(state: State) -> Shares:
     budget, rows = state.budget, state.budget.used
     entitled = np.zeros(rows, dtype=np.int64)
     allowance = np.zeros(rows, dtype=np.int64)
+    wanted = np.zeros(rows, dtype=np.int64)
+    catch_up = np.zeros(state.pool.used, dtype=np.int64)
+    given_up = np.zeros(state.pool.used, dtype=np.int64)
     demand = budget.column("running_milli") + budget.column("pending_milli")
     reserved = ledger.reserved_us(state, state.counters.time_ms)
     barred = barred_lines(state, reserved)
     for pool in range(state.pool.used):
         root, capacity = int(state.pool.root[pool]), capacity_milli(state, pool)
         share.water_fill(root, capacity, rows, budget.pool, budget.parent, budget.share_ppm, demand, entitled)
-        share.allowances(
+        catch_up[pool], given_up[pool] = share.allowances(
             root, capacity, int(state.pool.horizon_ms[pool]), rows, budget.pool, budget.children, demand, entitled,
-            budget.lag_us, barred, allowance,
+            budget.lag_us, barred, wanted, allowance,
         )  # fmt: skip
         share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)
-    return Shares(entitled, allowance, staying_milli(state), reserved)
+    return Shares(entitled, allowance, staying_milli(state), reserved, wanted, barred, catch_up, given_up)
 
 
 def barred_lines(state: State, reserved: I64) -> I64:

@@ -57,20 +57,26 @@ def test_allowances_are_entitled_plus_owed_and_never_above_capacity(tree: Trees,
     demand = shares(tree, data, data.draw(st.sampled_from([8_000, MAX_POOL_MILLI])))
     lag = [data.draw(LAG) for _ in range(tree.rows)]
     barred = [data.draw(st.sampled_from([0, 0, 0, 1])) for _ in range(tree.rows)]
-    allowed = np.full(tree.rows, -7, dtype=np.int64)
+    allowed, wanted = np.full(tree.rows, -7, dtype=np.int64), np.full(tree.rows, -7, dtype=np.int64)
     for pool, root in enumerate(tree.root):
         fill = oracles.water_fill(tree, root, capacity, demand)
         entitled = [fill.get(row, 0) for row in range(tree.rows)]
 
-        share.allowances(
+        extra, room = share.allowances(
             root, capacity, horizon_ms, tree.rows, column(tree.pool), column(tree.child_counts()), column(demand),
-            column(entitled), column(lag), column(barred), allowed,
+            column(entitled), column(lag), column(barred), wanted, allowed,
         )  # fmt: skip
 
         leaves = tree.leaves(pool)
         expected = oracles.allowances(leaves, capacity, horizon_ms, demand, entitled, lag, barred)
         assert {leaf: int(allowed[leaf]) for leaf in leaves} == expected
         assert sum(expected.values()) <= fill[root] <= capacity
+        above = {leaf: max(0, int(wanted[leaf]) - entitled[leaf]) for leaf in leaves}
+        short = {leaf: max(0, entitled[leaf] - int(wanted[leaf])) for leaf in leaves}
+        assert (extra, room) == (sum(above.values()), sum(short.values()))
+        for leaf in leaves:
+            scaled = extra > room and above[leaf]
+            assert expected[leaf] == (entitled[leaf] + above[leaf] * room // extra if scaled else wanted[leaf])
 
         share.sum_up(root, tree.rows, column(tree.pool), column(tree.parent), column(tree.child_counts()), allowed)
         assert int(allowed[root]) == sum(expected.values())
