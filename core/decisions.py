@@ -185,7 +185,10 @@ class FundingChanged(Decision, frozen=True, tag="funding.changed"):
 
 
 class PendingExplained(Decision, frozen=True, tag="pending.explained"):
-    """Why the workload waits; only written when the reason or its numbers' meaning changes."""
+    """Why the workload waits; only written when the reason or its numbers' meaning changes.
+
+    ``funded_since_ms`` among the numbers: it is at the head of its queue and would be funded, and has waited so since then.
+    """
 
     workload: str
     reason: str  # Pending

@@ -66,7 +66,9 @@ def _admitted(state: State, decision: WorkloadAdmitted) -> None:
 
 
 def _explained(state: State, decision: PendingExplained) -> None:
-    state.workload.reason[_workload(state, decision.workload)] = PENDING_CODE[decision.reason]
+    row = _workload(state, decision.workload)
+    state.workload.reason[row] = PENDING_CODE[decision.reason]
+    state.workload.funded_ms[row] = decision.numbers.get("funded_since_ms", 0)
 
 
 def _placed(state: State, decision: RunPlaced) -> None:
@@ -121,6 +123,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
     table.run[workload] = run
     table.run_no[workload] = decision.run
     table.reason[workload] = 0
+    table.funded_ms[workload] = 0
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:

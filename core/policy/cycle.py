@@ -29,7 +29,7 @@ def run_cycle(state: State, emit: Emit) -> None:
     funding.fund_runs(state, emit, shares)
     shadows = placing.place_all(state, emit, shares)
     funding.demote_spent(state, emit, shares)
-    explaining.explain(state, emit, shadows)
+    explaining.explain(state, emit, shares, shadows)
 
 
 def admit(state: State, emit: Emit) -> None:

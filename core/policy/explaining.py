@@ -1,5 +1,8 @@
 """Why a workload waits: one reason with its numbers, written when it first waits and when it changes at the head of a queue.
 
+A head that would be funded if it could start now says since when (``funded_since_ms``): that wait is what its budget is owed an
+answer for, and it is written again when it begins and when it ends.
+
 The reason comes from the same functions that place. Only heads are looked at again: for the rest the answer is "the same, behind
 ``ahead`` others of its budget", and the number of decisions stays proportional to what changes.
 """
@@ -11,6 +14,7 @@ import numpy as np
 from apportion.core.decisions import PendingExplained
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_nodes_for
+from apportion.core.policy.funding import Shares, fundable
 from apportion.core.policy.shadowing import Shadow
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
@@ -20,7 +24,7 @@ from apportion.core.state.state import State
 from apportion.core.units import MILLI
 
 
-def explain(state: State, emit: Emit, shadows: list[Shadow]) -> None:
+def explain(state: State, emit: Emit, shares: Shares, shadows: list[Shadow]) -> None:
     """Emit the reasons that are new."""
     table = state.workload
     queue = state.queue[: state.queued]
@@ -31,12 +35,24 @@ def explain(state: State, emit: Emit, shadows: list[Shadow]) -> None:
     reserved = np.zeros(len(queue), dtype=np.bool_)
     for shadow in shadows:
         reserved |= queue == shadow.workload  # the head of the order need not be first in its queue
-    for position in np.flatnonzero(starts | reserved | (table.reason[queue] == 0)):
+    heads = starts | reserved
+    for position in np.flatnonzero(heads | (table.reason[queue] == 0) | (table.funded_ms[queue] > 0)):
         row = int(queue[position])
         reason, numbers = reason_for(state, row, shadows[int(table.pool[row])])
-        if PENDING_CODE[reason.value] != int(table.reason[row]):
+        since_ms = _funded_since(state, shares, row) if heads[position] else 0
+        if PENDING_CODE[reason.value] != int(table.reason[row]) or since_ms != int(table.funded_ms[row]):
             numbers["ahead"] = int(position) - int(first_of[position])
+            if since_ms:
+                numbers["funded_since_ms"] = since_ms
             emit(PendingExplained(workload=table.keys[row], reason=reason.value, numbers=numbers))
+
+
+def _funded_since(state: State, shares: Shares, workload: int) -> int:
+    """Return since when a head waits although it would be funded; 0 = it would not be. Who has GPUs held for it is funded."""
+    held = int(state.workload.state[workload]) == schema.HELD
+    if not held and not fundable(state, shares, workload)[0]:
+        return 0
+    return int(state.workload.funded_ms[workload]) or state.counters.time_ms
 
 
 def reason_for(state: State, workload: int, shadow: Shadow) -> tuple[Pending, dict[str, int]]:

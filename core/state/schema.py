@@ -119,6 +119,7 @@ class WorkloadTable(Table):
     not_before_ms: Column  # back-off
     cancel_seq: Column  # sequence of the accepted cancellation; 0 = none
     reason: Column  # last explained: index into Pending + 1
+    funded_ms: Column  # since when it waits at the head of its queue although it would be funded; 0 = it does not
     outcome: Column  # of the last run: index into Outcome + 1
 
 
