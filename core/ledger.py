@@ -5,7 +5,7 @@ charge is the sum over its leaves. A GPU's 1,000 milli are split at each instant
 unfunded) and the rest, which is ``down`` when the GPU is out of service and ``idle`` otherwise. Rates change only through
 the functions here; between two changes every account is rate x time, so nothing is sampled and nothing is rounded.
 
-Beside the money stands the *lag* of fair share (FUNDING rule 1.2, 1.3): entitled minus delivered, also exact, never money.
+Beside the money stands the *lag* of fair share (``lag.py``), accrued here with it.
 
 Called by the fold; reads no clock; must never be called with a time before ``accrued_ms``.
 """
@@ -13,14 +13,18 @@ Called by the fold; reads no clock; must never be called with a time before ``ac
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from apportion.core import lag
 from apportion.core.decisions import PoolBooks
 from apportion.core.errors import check
 from apportion.core.kernels import accrue as accrue_kernels
 from apportion.core.kernels import share
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MAX_ELAPSED_MS, MILLI, apportion, gpu_us
+from apportion.core.units import MAX_ELAPSED_MS, MILLI, gpu_us
+
+I64 = NDArray[np.int64]
 
 
 def accrue(state: State, now_ms: int) -> None:
@@ -30,7 +34,7 @@ def accrue(state: State, now_ms: int) -> None:
         return
     check(elapsed <= MAX_ELAPSED_MS, state.counters.seq, f"{elapsed} ms between two records is above {MAX_ELAPSED_MS} ms")
     if state.counters.fair_stale:
-        refresh_lag_rates(state)
+        lag.refresh_rates(state)
     budget, pool = state.budget, state.pool
     accrue_kernels.accrue_budgets(
         budget.used, elapsed, budget.funded_milli, budget.unfunded_milli, budget.lag_milli,
@@ -41,40 +45,6 @@ def accrue(state: State, now_ms: int) -> None:
         pool.supply_us, pool.down_us, pool.idle_us, pool.unfunded_us,
     )  # fmt: skip
     state.counters.accrued_ms = now_ms
-
-
-def refresh_lag_rates(state: State) -> None:
-    """Set dL/dt of every leaf to (what it would get of the delivered GPUs) - (what it holds)."""
-    budget = state.budget
-    share.lag_rates(
-        state.pool.root, state.pool.used, budget.used, budget.pool, budget.parent, budget.share_ppm, budget.children,
-        budget.running_milli, budget.pending_milli, budget.lag_milli,
-    )  # fmt: skip
-    state.counters.fair_stale = 0
-
-
-def forgive(state: State) -> None:
-    """Clear what is owed to leaves without demand, and the same amount of debt of others, pro rata (rule 1.3).
-
-    Debts owed to nobody would depress allowances for ever; both sides move, so the sum of lags stays zero.
-    """
-    budget = state.budget
-    lag = budget.column("lag_us")
-    idle = (lag > 0) & (budget.column("running_milli") == 0) & (budget.column("pending_milli") == 0)  # inner rows keep lag 0
-    if not idle.any():
-        return
-    for row in np.flatnonzero(idle):
-        debtors = [
-            int(other) for other in np.flatnonzero((lag < 0) & (budget.column("pool") == budget.pool[row]))
-        ]  # leaves only: inner rows keep lag 0
-        amount = int(lag[row])
-        debts = [-int(lag[other]) for other in debtors]
-        amount = min(amount, sum(debts))
-        if amount == 0:
-            continue
-        budget.lag_us[row] -= amount
-        for other, part in zip(debtors, apportion(amount, debts), strict=True):
-            budget.lag_us[other] += part
 
 
 def _add_to_path(state: State, row: int, column: str, delta: int) -> None:
@@ -181,17 +151,17 @@ def refund(state: State, budget_row: int, pool: int, charged_us: int, unfunded_u
     state.pool.down_us[pool] += charged_us + unfunded_us
 
 
-def reserved_us(state: State, now_ms: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def reserved_us(state: State, now_ms: int) -> I64:
     """Return per budget line the protected time of funded runs that is reserved and not yet charged."""
     return _sum_reserved(state, now_ms, timed=True)
 
 
-def reserved_milli(state: State, now_ms: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def reserved_milli(state: State, now_ms: int) -> I64:
     """Return per budget line the GPUs of funded runs inside their reserved time."""
     return _sum_reserved(state, now_ms, timed=False)
 
 
-def _sum_reserved(state: State, now_ms: int, *, timed: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _sum_reserved(state: State, now_ms: int, *, timed: bool) -> I64:
     run, budget = state.run, state.budget
     sums = np.zeros(budget.used, dtype=np.int64)
     left = run.column("protected_until_ms") - now_ms
@@ -202,7 +172,7 @@ def _sum_reserved(state: State, now_ms: int, *, timed: bool) -> np.ndarray[tuple
     return sums
 
 
-def available_us(state: State, budget_row: int, outstanding: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:
+def available_us(state: State, budget_row: int, outstanding: I64) -> int | None:
     """Return what a line may still promise: the least balance over the metered lines of its path; None = not metered."""
     least: int | None = None
     budget = state.budget
@@ -213,6 +183,29 @@ def available_us(state: State, budget_row: int, outstanding: np.ndarray[tuple[in
             least = left if least is None else min(least, left)
         row = int(budget.parent[row])
     return least
+
+
+def barred_lines(state: State, outstanding: I64) -> I64:
+    """Return 1 per budget line that funds nothing: closed, or metered with nothing left to promise, or below such a line."""
+    budget, rows = state.budget, state.budget.used
+    barred: I64 = (budget.column("closed") == 1).astype(np.int64)
+    left = budget.column("granted_us") - budget.column("charged_us") - outstanding
+    barred[(budget.column("metered") == 1) & (left <= 0)] = 1
+    if barred.any():
+        for row in range(rows):  # a parent's row is below its children's
+            parent = int(budget.parent[row])
+            barred[row] |= barred[parent] if parent >= 0 else 0
+    return barred
+
+
+def refresh_barred(state: State) -> None:
+    """Store which lines are barred from now on: after every cycle, and by every event that moves money, opens or closes."""
+    accrue(state, state.counters.time_ms)
+    barred = barred_lines(state, reserved_us(state, state.counters.accrued_ms))
+    stored = state.budget.column("barred")
+    if not np.array_equal(stored, barred):
+        stored[:] = barred
+        state.counters.fair_stale = 1
 
 
 def books(state: State) -> tuple[PoolBooks, ...]:
@@ -245,4 +238,4 @@ def check_conservation(state: State) -> None:
         check(bool(pool.supply_milli[row] == rate), seq, f"pool {name}: rates {pool.supply_milli[row]} != {rate}")
         by_budget = budget.unfunded_us[root]
         check(bool(unfunded == by_budget), seq, f"pool {name}: unfunded {unfunded} != {by_budget} by budget")
-    check(int(budget.column("lag_us").sum()) == 0, seq, "lags do not sum to zero")
+    lag.check_lags(state)

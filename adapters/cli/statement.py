@@ -97,7 +97,9 @@ def _pools(state: State) -> list[dict[str, Any]]:
 
 
 def _budgets(state: State) -> list[dict[str, Any]]:
-    table = state.budget
+    from apportion.core import lag
+
+    table, owed = state.budget, lag.owed_us(state)
     rows = []
     for row in table.live_rows():
         path = state.budget_path(row)
@@ -117,7 +119,7 @@ def _budgets(state: State) -> list[dict[str, Any]]:
                 "unfunded_gpu_us": int(table.unfunded_us[row]),
                 "granted_gpu_us": int(table.granted_us[row]) if metered else None,
                 "left_gpu_us": int(table.granted_us[row]) - int(table.charged_us[row]) if metered else None,
-                "lag_gpu_us": int(table.lag_us[row]),
+                "lag_gpu_us": int(owed[row]),
             }
         )
     return sorted(rows, key=lambda found: (found["pool"], found["budget"]))

@@ -7,7 +7,7 @@ summing to zero.
 
 from __future__ import annotations
 
-from apportion.core import ledger
+from apportion.core import lag, ledger
 from apportion.core.events import (
     BudgetClosed,
     BudgetGranted,
@@ -55,12 +55,12 @@ def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No 
         budget.pool[row] = state.pool.row_of[event.pool]
         budget.parent[row] = parent
         if not budget.children[parent]:
-            budget.lag_us[row] = budget.lag_us[parent]
-            budget.lag_us[parent] = 0
+            lag.hand_down(state, parent, row)
         budget.children[parent] += 1
     budget.share_ppm[row] = event.share_ppm
     budget.closed[row] = 0
     state.counters.fair_stale = 1
+    ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None
 
@@ -83,6 +83,7 @@ def budget_granted(state: State, event: BudgetGranted, principal: str, _seq: int
         budget.granted_us[row] = budget.charged_us[row]
         budget.metered[row] = 1
     budget.granted_us[row] += event.gpu_us
+    ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None
 
@@ -108,6 +109,7 @@ def budget_transferred(state: State, event: BudgetTransferred, principal: str, _
         return No(Refusal.BALANCE_TOO_LOW, "gpu_us", numbers={"left_gpu_us": left}, entity=event.from_budget)
     budget.granted_us[source] -= event.gpu_us
     budget.granted_us[target] += event.gpu_us
+    ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None
 
@@ -128,7 +130,7 @@ def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) 
         return No(Refusal.BUDGET_IN_USE, "budget", "close the budgets below it first", entity=event.budget)
     ledger.accrue(state, state.counters.time_ms)
     budget.closed[row] = 1
-    state.counters.fair_stale = 1
+    ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None
 

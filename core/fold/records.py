@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from apportion.core import events, ledger
+from apportion.core import events, lag, ledger
 from apportion.core.decisions import Rejected, WorkloadRejected
 from apportion.core.envelope import MAX_BODY_BYTES, Record, decode_envelope, split_subject, too_deep
 from apportion.core.errors import LogGap
@@ -164,7 +164,7 @@ def _tick(state: State, principal: str) -> No | None:
     if not is_operator(state, principal):
         return not_permitted(principal, "write clock.tick: that is for the leading core")
     ledger.accrue(state, state.counters.time_ms)
-    ledger.forgive(state)
+    lag.forgive(state)
     close_chain(state)
     state.counters.tick_pending = 1
     return None

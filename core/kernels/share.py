@@ -120,20 +120,23 @@ def lag_rates(
     pool: I64,
     parent: I64,
     weight: I64,
-    children: I64,
     running: I64,
     pending: I64,
+    barred: I64,
     rates: I64,
 ) -> None:
-    """Fill ``rates`` (milli-GPU, rule 1.2): at a leaf its water-fill of the delivered GPUs minus what it holds, else 0."""
+    """Fill ``rates`` (milli-GPU, rule 1.2) of every line: its water-fill of the delivered GPUs minus what it holds.
+
+    What waits on a ``barred`` line is no demand; what it runs is.
+    """
     demand = np.zeros(rows, dtype=np.int64)
     delivered = np.zeros(rows, dtype=np.int64)
     for row in range(rows):
-        demand[row] = running[row] + pending[row]
+        demand[row] = running[row] + (pending[row] if barred[row] == 0 else 0)
     for p in range(pools):
         water_fill(roots[p], running[roots[p]], rows, pool, parent, weight, demand, delivered)
     for row in range(rows):
-        rates[row] = delivered[row] - running[row] if children[row] == 0 else 0
+        rates[row] = delivered[row] - running[row]
 
 
 @njit(cache=True)

@@ -3,7 +3,8 @@
 A budget's allowance ``f`` is what it is entitled to of the GPUs in service now, plus what it is owed over the horizon, capped so
 that allowances never exceed capacity. Inside a budget runs are funded in order (priority, start, submission) while at least
 half of the run fits. Beside that stand two facts of money: protected time that was reserved from the budget stays paid by it,
-and a budget that was granted GPU time and has none left funds nothing.
+and a *barred* budget (closed, or granted GPU time and nothing left of it, or below such a line) funds nothing. So that it keeps no
+part of the pool either, its demand is only what is inside that paid time: others are entitled to the rest at once.
 
 Pure functions of the state; the result is recomputed in every cycle and never stored.
 """
@@ -50,9 +51,12 @@ def shares_of(state: State) -> Shares:
     wanted = np.zeros(rows, dtype=np.int64)
     catch_up = np.zeros(state.pool.used, dtype=np.int64)
     given_up = np.zeros(state.pool.used, dtype=np.int64)
-    demand = budget.column("running_milli") + budget.column("pending_milli")
     reserved = ledger.reserved_us(state, state.counters.time_ms)
-    barred = barred_lines(state, reserved)
+    barred = ledger.barred_lines(state, reserved)
+    demand = budget.column("running_milli") + budget.column("pending_milli")
+    if barred.any():
+        # who can pay for nothing keeps no part of the pool but what he has paid: the rest may go once somebody pays for it
+        demand = np.where(barred == 1, ledger.reserved_milli(state, state.counters.time_ms), demand)
     for pool in range(state.pool.used):
         root, capacity = int(state.pool.root[pool]), capacity_milli(state, pool)
         share.water_fill(root, capacity, rows, budget.pool, budget.parent, budget.share_ppm, demand, entitled)
@@ -62,19 +66,6 @@ def shares_of(state: State) -> Shares:
         )  # fmt: skip
         share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)
     return Shares(entitled, allowance, staying_milli(state), reserved, wanted, barred, catch_up, given_up)
-
-
-def barred_lines(state: State, reserved: I64) -> I64:
-    """Return 1 per budget line that funds nothing: closed, or metered with nothing left to promise, or below such a line."""
-    budget, rows = state.budget, state.budget.used
-    barred: I64 = (budget.column("closed") == 1).astype(np.int64)
-    left = budget.column("granted_us") - budget.column("charged_us") - reserved
-    barred[(budget.column("metered") == 1) & (left <= 0)] = 1
-    if barred.any():
-        for row in range(rows):  # a parent's row is below its children's
-            parent = int(budget.parent[row])
-            barred[row] |= barred[parent] if parent >= 0 else 0
-    return barred
 
 
 def staying_milli(state: State) -> I64:
@@ -155,7 +146,7 @@ def demote_spent(state: State, emit: Emit, shares: Shares) -> None:
     This includes runs that are stopping, which otherwise keep their payer to their end: nobody pays what he does not have.
     """
     run, now_ms = state.run, state.counters.time_ms
-    barred = barred_lines(state, shares.reserved_us)
+    barred = ledger.barred_lines(state, shares.reserved_us)
     phases = run.column("state")
     paying = ((phases == schema.PLACED) | (phases == schema.STARTED) | (phases == schema.STOPPING)) & (
         run.column("payer") == schema.PAYER_BUDGET

@@ -87,8 +87,11 @@ class BudgetTable(Table):
     unfunded_milli: Column
     running_milli: Column  # r: all running but idle-cycle runs, own and below
     pending_milli: Column  # demand waiting, idle-cycle work excluded, own and below
-    lag_us: Column  # L of a leaf: entitled minus delivered
-    lag_milli: Column  # dL/dt of a leaf since State.accrued_ms
+    lag_us: Column  # L of a leaf: entitled minus delivered, after forfeits; of an inner line before those below it
+    lag_milli: Column  # dL/dt since State.accrued_ms
+    forfeited_us: Column  # lag that leaves gave up because they could not take it, own and below
+    forgiven_us: Column  # debts struck in exchange, own and below
+    barred: Column  # 1 = can pay for nothing: closed, or metered with nothing left, or below such (as of the last refresh)
     workloads: Column  # live workloads of the line itself
     took_ms: Column  # when its last preemption took GPUs; 0 = never
 

@@ -54,6 +54,7 @@ class Books:
         self.totals: Counter[tuple[str, int]] = Counter()
         self.lag: Counter[int] = Counter()
         self.lag_rates: dict[int, int] = {}
+        self.leaves: list[int] = []  # as they were after the last record
         self.closed: Counter[tuple[str, str, str]] = Counter()  # (account, pool, path): time of closed runs, after refunds
         self.live: dict[str, Live] = {}
         self.admitted: dict[str, WorkloadAdmitted] = {}
@@ -63,6 +64,9 @@ class Books:
         self.lost: set[tuple[str, str]] = set()  # budgets that lost a run in this cycle
         self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
         self.demand: dict[int, int] = {}  # as it was after the last record
+        self.barred: list[bool] = []  # likewise
+        self.posted: Counter[tuple[str, int]] = Counter()  # forfeited and forgiven lag per line, own and below
+        self.plain: Counter[int] = Counter()  # lag of every line as integrated on its own level, nothing forfeited
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -73,8 +77,10 @@ class Books:
         assert elapsed_ms >= 0, "time never runs backwards"
         for key, rate in self.rates.items():
             self.totals[key] += rate * elapsed_ms
-        for leaf, rate in self.lag_rates.items():
-            self.lag[leaf] += rate * elapsed_ms
+        for line, rate in self.lag_rates.items():
+            self.plain[line] += rate * elapsed_ms
+            if line in self.leaves:
+                self.lag[line] += rate * elapsed_ms
         self.time_ms = core.time_ms
         self._inherit_lag(state)
         if batch is not None:
@@ -88,20 +94,23 @@ class Books:
         self._compare(state)
 
     def _inherit_lag(self, state: State) -> None:
-        """A line that got its first child hands its lag down."""
-        for line in [line for line, lag in self.lag.items() if lag]:
+        """A line that got its first child hands down its lag, and what was posted on it."""
+        for line in self.leaves:
             below = [other for other in range(state.budget.used) if int(state.budget.parent[other]) == line]
             if below:
-                self.lag[below[0]] += self.lag.pop(line)
+                self.lag[below[0]] = self.lag.pop(line, 0)
+                self.plain[below[0]] = self.plain[line]
+                for account in ("forfeited_us", "forgiven_us"):
+                    self.posted[account, below[0]] = self.posted[account, line]
 
     def _forgive(self, state: State) -> None:
-        """What is owed to a leaf without demand pays the debts of others, pro rata, to the last unit.
+        """What is owed to a leaf without demand, or barred, pays the debts of others, pro rata, to the last unit.
 
-        The demand is that of the instant before the cycle's decisions, as it was noted after the record before the tick.
+        Both are those of the instant before the cycle's decisions, as they were noted after the record before the tick.
         """
         for leaf in sorted(self.lag):
             pool = int(state.budget.pool[leaf])
-            if self.lag[leaf] <= 0 or self.demand.get(leaf, 0):
+            if self.lag[leaf] <= 0 or (self.demand.get(leaf, 0) and not self.barred[leaf]):
                 continue
             debtors = [
                 other for other in sorted(self.lag) if self.lag[other] < 0 and int(state.budget.pool[other]) == pool
@@ -115,8 +124,12 @@ class Books:
             for k in remainders[: amount - sum(parts)]:
                 parts[k] += 1
             self.lag[leaf] -= amount
+            for line in path_of(state, leaf):
+                self.posted["forfeited_us", line] += amount
             for other, part in zip(debtors, parts, strict=True):
                 self.lag[other] += part
+                for line in path_of(state, other):
+                    self.posted["forgiven_us", line] += part
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
@@ -254,11 +267,30 @@ class Books:
         if not state.counters.fair_stale or not ahead_ms:
             for line in range(state.budget.used):
                 lag = int(state.budget.lag_us[line]) + ahead_ms * int(state.budget.lag_milli[line])
-                assert lag == self.lag[line], f"lag of {state.budget.keys[line]}: {lag}, integrated {self.lag[line]}"
+                own = (self.plain if state.budget.children[line] else self.lag)[line]
+                assert lag == own, f"lag of {state.budget.keys[line]}: {lag}, integrated {own}"
+        self._check_levels(state)
         self.demand = {
             line: int(state.budget.running_milli[line]) + int(state.budget.pending_milli[line])
             for line in range(state.budget.used)
         }
+        self.leaves = [line for line in range(state.budget.used) if not state.budget.children[line]]
+        self.barred = [bool(barred) for barred in state.budget.column("barred")]
+
+    def _check_levels(self, state: State) -> None:
+        """On every level: the lags of the leaves below are the line's, less what they forfeited, plus what was forgiven."""
+        budget = state.budget
+        below: Counter[int] = Counter()
+        for leaf in range(budget.used):
+            if not budget.children[leaf]:
+                for line in path_of(state, leaf):
+                    below[line] += self.lag[leaf]
+        for line in range(budget.used):
+            told = {name: int(getattr(budget, name)[line]) for name in ("forfeited_us", "forgiven_us")}
+            mine = {name: self.posted[name, line] for name in told}
+            assert told == mine, f"{budget.keys[line]} posted {told}, recomputed {mine}"
+            sums = self.plain[line] - mine["forfeited_us"] + mine["forgiven_us"]
+            assert below[line] == sums, f"leaves below {budget.keys[line]} are owed {below[line]}, the line {sums}"
 
     def _compare_runs(self, state: State, ahead_ms: int) -> None:
         """The accounts of budgets are the sums of the accounts of runs: closed ones, ended ones, and those in progress."""
@@ -304,7 +336,7 @@ def rates_of(state: State) -> Counter[tuple[str, int]]:
 
 
 def lag_rates_of(state: State) -> dict[int, int]:
-    """Return per leaf what it would get of the delivered GPUs, less what it holds."""
+    """Return per line what it would get of the delivered GPUs, less what it holds; what waits on a barred line does not count."""
     budget, rows = state.budget, range(state.budget.used)
     tree = Trees(
         [int(budget.pool[row]) for row in rows], [int(budget.parent[row]) for row in rows],
@@ -317,11 +349,13 @@ def lag_rates_of(state: State) -> dict[int, int]:
             running[int(state.run.budget[run])] += int(state.run.gpus_milli[run])
             demand[int(state.run.budget[run])] += int(state.run.gpus_milli[run])
     for row in state.workload.live_rows():
-        if int(state.workload.state[row]) in (schema.PENDING, schema.HELD) and state.workload.min_runtime_ms[row]:
+        waits = int(state.workload.state[row]) in (schema.PENDING, schema.HELD) and state.workload.min_runtime_ms[row]
+        if waits and not budget.barred[int(state.workload.budget[row])]:
             demand[int(state.workload.budget[row])] += int(state.workload.gpus_milli[row])
     rates: dict[int, int] = {}
     for pool, root in enumerate(tree.root):
         leaves = tree.leaves(pool)
         delivered = water_fill(tree, root, sum(running[leaf] for leaf in leaves), [demand[row] for row in rows])
-        rates |= {leaf: delivered[leaf] - running[leaf] for leaf in leaves}
+        held = {row: sum(running[leaf] for leaf in leaves if row in path_of(state, leaf)) for row in delivered}
+        rates |= {row: delivered[row] - held[row] for row in delivered}
     return rates

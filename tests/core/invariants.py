@@ -151,11 +151,13 @@ def check_budgets(state: State) -> None:
             assert told == count[name, line], f"{name} of {budget.keys[line]}: {told}, recount {count[name, line]}"
         if count["children", line]:
             assert count["workloads", line] == 0, "workloads charge leaves only"
-            assert int(budget.lag_us[line]) == 0, "lag is kept at leaves"
         assert int(budget.charged_us[line]) >= 0
         assert int(budget.unfunded_us[line]) >= 0
     for pool in range(state.pool.used):
-        lags = [int(budget.lag_us[line]) for line in range(budget.used) if int(budget.pool[line]) == pool]
+        lags = [
+            int(budget.lag_us[line]) for line in range(budget.used)
+            if int(budget.pool[line]) == pool and not count["children", line]
+        ]  # fmt: skip
         assert sum(lags) == 0, f"lags of pool {state.pool.keys[pool]} sum to {sum(lags)}"
 
 
@@ -183,9 +185,29 @@ def check_shares(state: State) -> None:
             assert 0 <= int(shares.allowance[leaf]) <= demand
 
 
+def check_barred(state: State) -> None:
+    """After a cycle: barred are closed lines, metered ones with nothing left that is not promised, and all below them."""
+    budget, now_ms = state.budget, state.counters.time_ms
+    promised: Counter[int] = Counter()
+    for run in in_progress(state):
+        if state.run.reserved[run]:
+            left_ms = max(0, int(state.run.protected_until_ms[run]) - now_ms)
+            for line in path_of(state, int(state.run.budget[run])):
+                promised[line] += int(state.run.gpus_milli[run]) * left_ms
+    spent = [
+        bool(budget.metered[line]) and int(budget.granted_us[line]) - int(budget.charged_us[line]) <= promised[line]
+        for line in range(budget.used)
+    ]
+    for line in range(budget.used):
+        barred = any(spent[above] or budget.closed[above] for above in path_of(state, line))
+        assert bool(budget.barred[line]) == barred, f"{budget.keys[line]} is barred: {not barred}, should be {barred}"
+
+
 class Inspector:
     """Watcher of a story that recounts the state after every record."""
 
     def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
         """Check everything."""
         check_state(core.state)
+        if batch is not None:
+            check_barred(core.state)

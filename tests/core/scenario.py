@@ -4,7 +4,8 @@ A file holds scenarios, each under a line ``== title``; what stands before the f
 comes a remark. Times are since the story began. Every tick is checked whole: a decision that is not in the table fails it
 (``admit`` and ``wait`` are left out unless the scenario says ``show admit`` or ``show wait``); values given by name must be so,
 others may be anything. Nodes beat every minute of their own accord until they are muted; agents start what is placed at once
-(``agents silent``: only what the table says; ``agents prompt``: they also stop at once, and the cycle repeats).
+(``agents silent``: only what the table says; ``agents prompt``: they also stop at once, and the cycle repeats; ``agents diligent``:
+and each run ends with success when its stated limit is over). ``hide place end`` leaves these decisions out from there on.
 
 A title with a number like 3B-21 retells a field report: what went wrong for users of another scheduler, and what is right.
 """
@@ -85,6 +86,8 @@ class Scenario:
         self.beats: dict[str, int] = {}
         self.muted: set[str] = set()
         self.lead: dict[str, str] = {}
+        self.limit_ms: dict[str, int] = {}  # of jobs that state one
+        self.over_ms: dict[str, int] = {}  # when diligent agents end a run
         self.got: list[Said] = []
         self.expected: list[Said] = []
         self.line = 0
@@ -126,6 +129,9 @@ class Scenario:
         until_ms = self.story.now_ms + whole_ms(text)
         while self.story.now_ms < until_ms:
             self.story.now_ms = min(until_ms, self.story.now_ms + BEAT_MS)
+            for run in [run for run, over_ms in self.over_ms.items() if over_ms <= self.story.now_ms]:
+                del self.over_ms[run]
+                self.do_finished(run, "succeeded")
             for node in self.agent_of:
                 if node not in self.muted:
                     self.do_beat(node)
@@ -161,7 +167,10 @@ class Scenario:
                 self.lead[name] = decision.pieces[0].node
                 if self.agents != "silent":
                     self.do_started(name)
-            if isinstance(decision, d.RunPreempted | d.RunCancelled) and self.agents == "prompt":
+                if self.agents == "diligent" and decision.workload in self.limit_ms:
+                    self.over_ms[name] = batch.time_ms + self.limit_ms[decision.workload]
+            if isinstance(decision, d.RunPreempted | d.RunCancelled) and self.agents in ("prompt", "diligent"):
+                self.over_ms.pop(f"{decision.workload}#{decision.run}", None)
                 self.do_finished(f"{decision.workload}#{decision.run}", "stopped")
                 again = True
         return again
@@ -252,6 +261,8 @@ class Scenario:
         numbers = {"nodes": "nodes", "prio": "priority", "retries": "max_failures"}
         values |= {numbers[k]: int(v) for k, v in wishes.items() if k in numbers}
         values["auto_resume"] = wishes.get("resume") != "no"
+        if "limit" in wishes:
+            self.limit_ms[name] = whole_ms(wishes["limit"])
         event = ev.WorkloadSubmitted(
             workload=name, budget=budget, pools=tuple(pools.split(",")), gpus_milli=gpus_milli(gpus), **values
         )
@@ -322,6 +333,9 @@ class Scenario:
 
     def do_show(self, *kinds: str) -> None:
         self.shown |= set(kinds)
+
+    def do_hide(self, *kinds: str) -> None:
+        self.shown -= set(kinds)
 
     def do_see(self, what: str, *words: str, **values: str) -> None:
         told = see(self.story, what, list(words), values)

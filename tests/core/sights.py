@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from apportion.core.lag import owed_us
 from apportion.core.state import schema
 from apportion.core.units import MILLI
 from tests.core.story import Story
@@ -47,6 +48,10 @@ def budget(story: Story, path: str, pool: str = "p") -> dict[str, str]:
         "unfunded": gpus_text(int(table.unfunded_milli[row])),
         "jobs": str(int(table.workloads[row])),
         "share": f"{int(table.share_ppm[row]) / 10_000:g}%",
+        "state": "closed" if table.closed[row] else "barred" if table.barred[row] else "open",
+        "forfeited": gpu_time_text(int(table.forfeited_us[row])),
+        "forgiven": gpu_time_text(int(table.forgiven_us[row])),
+        "owed": gpu_time_text(int(owed_us(state)[row]) + ahead_ms * int(table.lag_milli[row])),
     }
 
 

@@ -84,6 +84,31 @@ def test_allowances_are_entitled_plus_owed_and_never_above_capacity(tree: Trees,
 
 @quick
 @given(trees(), st.data())
+def test_lag_grows_on_every_level_by_what_is_due_less_what_is_held(tree: Trees, data: st.DataObject) -> None:
+    few = st.sampled_from([0, 0, 1, 1_000, 8_000, MAX_POOL_MILLI // 16])
+    running, pending = ([data.draw(few) for _ in range(tree.rows)] for _ in range(2))
+    barred = [data.draw(st.sampled_from([0, 0, 1])) for _ in range(tree.rows)]
+    rates = np.full(tree.rows, -7, dtype=np.int64)
+    for row in reversed(range(tree.rows)):
+        if below := tree.children_of(row):
+            running[row] = sum(running[child] for child in below)
+
+    share.lag_rates(
+        column(tree.root), len(tree.root), tree.rows, column(tree.pool), column(tree.parent), column(tree.weight),
+        column(running), column(pending), column(barred), rates,
+    )  # fmt: skip
+
+    demand = [running[row] + (0 if barred[row] else pending[row]) for row in range(tree.rows)]
+    for root in tree.root:
+        due = oracles.water_fill(tree, root, running[root], demand)
+        assert {row: int(rates[row]) for row in due} == {row: due[row] - running[row] for row in due}
+        assert rates[root] == 0
+    for row in range(tree.rows):
+        assert not (barred[row] and not tree.children_of(row) and rates[row] > 0), "a barred leaf is never owed more"
+
+
+@quick
+@given(trees(), st.data())
 def test_the_next_leaf_is_the_most_underserved_per_weight(tree: Trees, data: st.DataObject) -> None:
     few = st.sampled_from([0, 0, 1_000, 4_000, MAX_POOL_MILLI])
     allowance = [data.draw(few) for _ in range(tree.rows)]
