@@ -88,8 +88,11 @@ def capacity_milli(state: State, pool: int) -> int:
     return int((in_pool & (state.gpu.column("out") == 0)).sum()) * MILLI
 
 
-def fundable(state: State, shares: Shares, workload: int) -> tuple[bool, Funding]:
-    """Tell whether a pending workload would be funded if it started now, and why."""
+def fundable(state: State, shares: Shares, workload: int, ahead_milli: int = 0) -> tuple[bool, Funding]:
+    """Tell whether a pending workload would be funded if it started now, and why.
+
+    ``ahead_milli`` is what waits in its budget before it and keeps its part of the allowance.
+    """
     table = state.workload
     leaf, milli = int(table.budget[workload]), int(table.gpus_milli[workload])
     if not table.min_runtime_ms[workload]:
@@ -99,7 +102,7 @@ def fundable(state: State, shares: Shares, workload: int) -> tuple[bool, Funding
     left = ledger.available_us(state, leaf, shares.reserved_us)
     if left is not None and left < max(1, gpu_us(milli, int(table.min_runtime_ms[workload]))):
         return False, Funding.BALANCE_SPENT
-    if 2 * int(shares.running[leaf]) + milli > 2 * int(shares.allowance[leaf]):
+    if 2 * (int(shares.running[leaf]) + ahead_milli) + milli > 2 * int(shares.allowance[leaf]):
         return False, Funding.ABOVE_ALLOWANCE
     return True, Funding.WITHIN_ALLOWANCE
 

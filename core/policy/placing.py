@@ -1,10 +1,12 @@
 """Starts: held workloads first, then funded heads in fair order (with preemption and the one reservation), then everybody.
 
-Fair order: from the root of the pool's tree to the child with the largest (allowance - running) / share. Pass 1 serves the funded
-heads of the budgets' queues; one that does not fit may preempt, and the first that can do neither gets the reservation, after
-which nobody else preempts and others start only where they do not delay it. Pass 2 serves all queues in depth, so that no GPU
-idles while something placeable waits; pass 3 work that asked for idle cycles only. A budget that lost a run in this cycle starts
-nothing in it.
+Fair order: from the root of the pool's tree to the child with the largest (allowance - running) / share. Pass 1 serves what is
+funded, from the heads of the budgets' queues on; one that does not fit may preempt. The first that can do neither gets the
+reservation, after which others start, and preempt, only where they do not delay it. Whoever is *stuck* so keeps his part of the
+allowance: what stands behind him in his budget is served in pass 1 while it is funded beside him. (On whole nodes one large gang
+would else stop all preemption for hours, and everybody would live on leftovers: at 2.2 times demand some budgets got 1.4 times
+their due, others 0.95.) Pass 2 serves all queues in depth, so that no GPU idles while something placeable waits; pass 3 work that
+asked for idle cycles only. A budget that lost a run in this cycle starts nothing in it.
 
 Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
 tried again in the cycle, because starts only take space.
@@ -34,6 +36,27 @@ from apportion.core.units import MILLI, gpu_us
 I64 = NDArray[np.int64]
 
 SHAPES_TRIED_MAX = 512
+STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each costs a search for victims
+
+
+class Tried:
+    """Shapes that did not fit in this cycle; starts only take space, so they need not be tried again."""
+
+    def __init__(self, most: int) -> None:
+        self.shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, 1 = failed even for short work
+        self.count = 0
+
+    @property
+    def full(self) -> bool:
+        """No more can be noted."""
+        return self.count == len(self.shapes)
+
+    def note(self, state: State, turn: Turn, workload: int) -> None:
+        """Remember the shape of a workload."""
+        table = state.workload
+        short = int(_is_short(state, turn, workload))
+        self.shapes[self.count] = (int(table.nodes[workload]), int(table.milli_per_node[workload]), short)
+        self.count += 1
 
 
 @dataclass
@@ -46,9 +69,7 @@ class Turn:
     last: I64
     shadow: Shadow
     blocked: I64  # per budget row: lost a run in this cycle
-    failed: I64 = field(default_factory=lambda: np.zeros((SHAPES_TRIED_MAX, 3), dtype=np.int64))
-    failed_count: int = 0
-    may_preempt: bool = True
+    tried: Tried = field(default_factory=lambda: Tried(SHAPES_TRIED_MAX))
 
 
 def place_all(state: State, emit: Emit, shares: Shares) -> list[Shadow]:
@@ -70,7 +91,7 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Shadow:
     )
     if state.queued:
         queue_kernels.segments(turn.queue, state.queued, state.workload.budget, turn.first, turn.last)
-        _funded_heads(state, emit, shares, turn)
+        _funded(state, emit, shares, turn)
         for idle_cycles in (0, 1):
             if int(state.pool.idle_milli[pool]) > 0:
                 _everybody(state, emit, shares, turn, idle_cycles)
@@ -112,23 +133,23 @@ def start_held(state: State, emit: Emit, shares: Shares) -> None:
             _start(state, emit, shares, row, gpus, beneficiary=True)
 
 
-def _candidate(state: State, turn: Turn, leaf: int, start: int, idle_cycles: int, failed_count: int) -> int:
+def _candidate(state: State, turn: Turn, leaf: int, start: int, idle_cycles: int, tried: Tried) -> int:
     table = state.workload
     return int(
         queue_kernels.next_candidate(
             turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.shadow.start_ms, idle_cycles,
             table.state, schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms,
-            table.expected_runtime_ms, table.not_before_ms, turn.failed, failed_count,
+            table.expected_runtime_ms, table.not_before_ms, tried.shapes, tried.count,
         )
     )  # fmt: skip
 
 
-def _next_leaf(state: State, shares: Shares, turn: Turn, ready: I64) -> int:
+def _next_leaf(state: State, turn: Turn, allowance: I64, running: I64, ready: I64) -> int:
     budget, root = state.budget, int(state.pool.root[turn.pool])
     return int(
         share.next_leaf(
             root, budget.used, budget.pool, budget.parent, budget.children, budget.share_ppm,
-            shares.allowance, shares.running, ready,
+            allowance, running, ready,
         )
     )  # fmt: skip
 
@@ -146,44 +167,52 @@ def _fit(state: State, turn: Turn, workload: int) -> list[int]:
     return find_gpus(state, workload, state.gpu.column("used_milli"), masked)
 
 
-def _funded_heads(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
-    heads = np.full(state.budget.used, -1, dtype=np.int64)
-    ready = np.zeros(state.budget.used, dtype=np.int64)
+def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
+    rows = state.budget.used
+    position = turn.first.copy()
+    candidate = np.full(rows, -1, dtype=np.int64)
+    ready = np.zeros(rows, dtype=np.int64)
+    stuck_milli = np.zeros(rows, dtype=np.int64)  # funded and cannot start, own and below
+    tried: dict[int, Tried] = {}  # per leaf: whom one may preempt depends on who asks
 
     def look(leaf: int) -> None:
-        position = _candidate(state, turn, leaf, int(turn.first[leaf]), 0, 0)
-        heads[leaf] = int(turn.queue[position]) if position >= 0 else -1
-        ready[leaf] = int(position >= 0 and not turn.blocked[leaf] and fundable(state, shares, int(heads[leaf]))[0])
+        shapes = tried.setdefault(leaf, Tried(STUCK_MAX))
+        found = -1 if shapes.full else _candidate(state, turn, leaf, int(position[leaf]), 0, shapes)
+        ready[leaf] = 0
+        if found >= 0 and not turn.blocked[leaf]:
+            position[leaf], candidate[leaf] = found, int(turn.queue[found])
+            ready[leaf] = int(fundable(state, shares, int(candidate[leaf]), int(stuck_milli[leaf]))[0])
 
     for busy in np.flatnonzero((turn.last > turn.first) & (state.budget.column("pool") == turn.pool)):
         look(int(busy))
-    while (leaf := _next_leaf(state, shares, turn, ready)) >= 0:
-        workload = int(heads[leaf])
+    while (leaf := _next_leaf(state, turn, shares.allowance, shares.running + stuck_milli, ready)) >= 0:
+        workload = int(candidate[leaf])
         gpus = _fit(state, turn, workload)
         if gpus:
             _start(state, emit, shares, workload, gpus)
-            look(leaf)
-            continue
-        losers = preempt_for(state, emit, shares, workload) if turn.may_preempt else None
-        if losers is not None:
+        elif (losers := preempt_for(state, emit, shares, workload, turn.shadow.masked)) is not None:
             _add_running(state, shares, workload, 1)
             for loser in losers:
                 _add_running(state, shares, loser, -1)
                 turn.blocked[int(state.workload.budget[loser])] = 1
                 ready[int(state.workload.budget[loser])] = 0
-            look(leaf)
-            continue
-        if turn.may_preempt:
-            turn.may_preempt = False
-            turn.shadow = shadow_for(state, workload)
-        ready[leaf] = 0
+        else:
+            if turn.shadow.workload < 0:
+                turn.shadow = shadow_for(state, workload)
+            tried[leaf].note(state, turn, workload)
+            position[leaf] += 1
+            line = leaf
+            while line >= 0:
+                stuck_milli[line] += int(state.workload.gpus_milli[workload])
+                line = int(state.budget.parent[line])
+        look(leaf)
 
 
 def _everybody(state: State, emit: Emit, shares: Shares, turn: Turn, idle_cycles: int) -> None:
     position = turn.first.copy()
     ready = ((turn.last > turn.first) & (turn.blocked == 0) & (state.budget.column("pool") == turn.pool)).astype(np.int64)
-    while (leaf := _next_leaf(state, shares, turn, ready)) >= 0:
-        found = _candidate(state, turn, leaf, int(position[leaf]), idle_cycles, turn.failed_count)
+    while (leaf := _next_leaf(state, turn, shares.allowance, shares.running, ready)) >= 0:
+        found = _candidate(state, turn, leaf, int(position[leaf]), idle_cycles, turn.tried)
         if found < 0:
             ready[leaf] = 0
             continue
@@ -192,15 +221,10 @@ def _everybody(state: State, emit: Emit, shares: Shares, turn: Turn, idle_cycles
         gpus = _fit(state, turn, workload)
         if gpus:
             _start(state, emit, shares, workload, gpus)
-        elif turn.failed_count < SHAPES_TRIED_MAX:
-            turn.failed[turn.failed_count] = (
-                int(state.workload.nodes[workload]),
-                int(state.workload.milli_per_node[workload]),
-                int(_is_short(state, turn, workload)),
-            )
-            turn.failed_count += 1
-        else:
+        elif turn.tried.full:
             ready[leaf] = 0
+        else:
+            turn.tried.note(state, turn, workload)
 
 
 def _start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, beneficiary: bool = False) -> None:

@@ -42,9 +42,11 @@ class Victim:
     running_milli: int  # of its budget, without victims chosen before it
 
 
-def preempt_for(state: State, emit: Emit, shares: Shares, workload: int) -> list[int] | None:
-    """Plan for ``workload`` and write the plan; returns the workloads that lose their runs, or None when there is no plan."""
-    masked = np.zeros(state.node.used, dtype=np.int64)
+def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked: I64) -> list[int] | None:
+    """Plan for ``workload`` and write the plan; returns the workloads that lose their runs, or None when there is no plan.
+
+    ``masked`` (per node row) > 0 leaves out the nodes kept for somebody else's reservation.
+    """
     used = state.gpu.column("used_milli").copy()
     chosen = _choose(state, shares, workload, used, masked)
     if chosen is None:
