@@ -84,11 +84,15 @@ class RunPlaced(Decision, frozen=True, tag="run.placed"):
     beneficiary: bool = False  # starts on GPUs that were freed for it
 
 
-class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a preemption was right, recomputable by hand (FUNDING rule 1.7).
 
     Allowances f and running r are in milli-GPU; the victim's ``running_milli`` already excludes victims chosen before
     it. Allowed because 2 * victim_running - victim_gpus > 2 * victim_allowance, or the victim ran on idle cycles.
+
+    Under a baseline ``policy`` the rule is another, and ``numbers`` are its own. ``priority``: victim_priority <
+    beneficiary_priority. ``drf``: (beneficiary_line + beneficiary_gpus) / beneficiary_weight < victim_line / victim_weight, of
+    the two lines below the first budget that both have in common.
     """
 
     beneficiary: str
@@ -104,6 +108,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     lost_gpu_us: int  # work since the last checkpoint
     freed_milli: int  # by the whole plan
     needed_milli: int
+    policy: str = "fair"
+    numbers: dict[str, int] = {}
 
 
 class RunPreempted(Decision, frozen=True, tag="run.preempted"):

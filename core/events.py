@@ -178,10 +178,14 @@ class MemberRevoked(Event, frozen=True):
 
 
 class PolicyActivated(Event, frozen=True):
-    """Replace the rules of a pool. Absent fields keep their value."""
+    """Replace the rules of a pool. Absent fields keep their value; a pool starts as ``fair``.
+
+    Another policy begins with nothing owed and no usage remembered. ``fifo``, ``priority``, ``fair_tree`` and ``drf`` are
+    baselines to compare with: under them everything that runs is paid by its budget while that has GPU time left.
+    """
 
     pool: Name
-    policy: Literal["fair"] = "fair"
+    policy: Literal["fair", "fifo", "priority", "fair_tree", "drf"] | None = None
     quantum_ms: Annotated[int, Meta(ge=1_000, le=7 * MS_PER_DAY)] | None = None  # q: default protected time
     horizon_ms: Annotated[int, Meta(ge=1_000, le=4 * 3_600_000)] | None = None  # tau of the allowance
     protected_cap_ms: Annotated[int, Meta(ge=1_000, le=30 * MS_PER_DAY)] | None = None
@@ -189,6 +193,7 @@ class PolicyActivated(Event, frozen=True):
     start_timeout_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None
     review_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None  # longest time between two cycles with work
     node_loss_refund: Literal["unconfirmed", "since_checkpoint", "whole_run"] | None = None
+    half_life_ms: Annotated[int, Meta(ge=60_000, le=366 * MS_PER_DAY)] | None = None  # of usage, as fair_tree remembers it
     reason: Text = ""
 
 
@@ -207,7 +212,7 @@ class WorkloadSubmitted(Event, frozen=True):
     auto_resume: bool = True
     checkpoint_interval_ms: Duration = 0
     grace_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 30_000
-    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0  # inside its budget only
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0  # inside its budget; or the policy "priority"
     max_failures: Annotated[int, Meta(ge=0, le=1_000)] = 0
     command: Annotated[tuple[str, ...], Meta(max_length=1_000)] = ()
     env: dict[str, str] = {}

@@ -62,6 +62,15 @@ def forgive(state: State) -> None:
             _post(state, other, "forgiven_us", part)
 
 
+def settle(state: State, pool: int) -> None:
+    """Nobody owes anybody anything any more: what leaves are owed is forfeited, what they owe is forgiven."""
+    budget = state.budget
+    for row in np.flatnonzero((budget.column("pool") == pool) & (budget.column("children") == 0)):
+        amount = int(budget.lag_us[row])
+        budget.lag_us[row] = 0
+        _post(state, int(row), "forfeited_us" if amount > 0 else "forgiven_us", abs(amount))
+
+
 def _post(state: State, row: int, column: str, amount: int) -> None:
     array = getattr(state.budget, column)
     while row >= 0:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core import lag
+from apportion.core import lag, usage
 from apportion.core.decisions import PoolBooks
 from apportion.core.errors import check
 from apportion.core.kernels import accrue as accrue_kernels
@@ -35,6 +35,8 @@ def accrue(state: State, now_ms: int) -> None:
     check(elapsed <= MAX_ELAPSED_MS, state.counters.seq, f"{elapsed} ms between two records is above {MAX_ELAPSED_MS} ms")
     if state.counters.fair_stale:
         lag.refresh_rates(state)
+    if state.counters.decaying:
+        usage.accrue_usage(state, state.counters.accrued_ms, now_ms)
     budget, pool = state.budget, state.pool
     accrue_kernels.accrue_budgets(
         budget.used, elapsed, budget.funded_milli, budget.unfunded_milli, budget.lag_milli,
@@ -45,6 +47,14 @@ def accrue(state: State, now_ms: int) -> None:
         pool.supply_us, pool.down_us, pool.idle_us, pool.unfunded_us,
     )  # fmt: skip
     state.counters.accrued_ms = now_ms
+
+
+def begin_policy(state: State, pool: int, policy: int) -> None:
+    """Change who judges the pool: what the policy before it owed is owed by nobody, what was used is forgotten."""
+    state.pool.policy[pool] = policy
+    lag.settle(state, pool)
+    state.budget.column("usage_us")[state.budget.column("pool") == pool] = 0
+    state.counters.decaying = int((state.pool.column("policy") == schema.FAIR_TREE).sum())
 
 
 def _add_to_path(state: State, row: int, column: str, delta: int) -> None:

@@ -70,7 +70,8 @@ class Capacity:
         self.pools = Sheet("dim.pool", "seq", "time_ms", "pool", "gpu_class", "principal")
         self.policies = Sheet(
             "dim.policy_version", "seq", "time_ms", "pool", "policy", "quantum_ms", "horizon_ms", "protected_cap_ms",
-            "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "node_loss_refund", "principal", "reason",
+            "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "node_loss_refund", "half_life_ms",
+            "principal", "reason",
         )  # fmt: skip
         self.versions = Sheet(
             "dim.node_version", "seq", "time_ms", "node", "pool", "gpus", "agent", "rack", "gpu_memory_mib", "cpu_milli",
@@ -137,6 +138,7 @@ class Capacity:
             "start_timeout_ms": setup.START_TIMEOUT_MS,
             "review_ms": setup.REVIEW_MS,
             "node_loss_refund": "since_checkpoint",
+            "half_life_ms": setup.HALF_LIFE_MS,
         }
         self._policy_row(at, event.pool, "default")
 

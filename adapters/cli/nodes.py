@@ -21,12 +21,14 @@ from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of,
 from apportion.adapters.wording import words_of
 
 PANEL = "Nodes"
+POLICIES = ("fair", "fifo", "priority", "fair_tree", "drf")
 REFUNDS = ("unconfirmed", "since_checkpoint", "whole_run")
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name")]
 _OPTIONS = {
     "node": "the node", "pool": "the pool", "quantum_ms": "--quantum", "horizon_ms": "--horizon",
     "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
     "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
+    "policy": "--policy", "half_life_ms": "--half-life",
 }  # fmt: skip
 
 
@@ -151,6 +153,15 @@ async def policy_set(
     heartbeat_timeout: Annotated[int | None, lasting("Silence after which a node is suspended")] = None,
     start_timeout: Annotated[int | None, lasting("How long a run may take to start")] = None,
     review: Annotated[int | None, lasting("Longest time between two cycles while there is work")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of(*POLICIES),
+            metavar="NAME",
+            help="Who is served: fair, or a baseline to compare with: fifo, priority, fair_tree, drf",
+        ),
+    ] = None,
+    half_life: Annotated[int | None, lasting("After which usage counts half, for fair_tree")] = None,
     node_loss_refund: Annotated[
         str | None,
         typer.Option(
@@ -170,6 +181,8 @@ async def policy_set(
         "heartbeat_timeout_ms": heartbeat_timeout,
         "start_timeout_ms": start_timeout,
         "review_ms": review,
+        "policy": policy,
+        "half_life_ms": half_life,
         "node_loss_refund": node_loss_refund,
     }
     if all(value is None for value in changes.values()):

@@ -1,8 +1,8 @@
 """Fold of the budget tree and of people's rights on it.
 
 A line is created by its first ``budget.set``; parents first. Shares of siblings may not exceed 1,000,000 ppm. Workloads charge
-leaves only, so a line with live workloads cannot get children; its lag moves to its first child, so that lags of leaves keep
-summing to zero.
+leaves only, so a line with live workloads cannot get children; its lag and usage move to its first child, so that lags of
+leaves keep summing to zero.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No 
         budget.parent[row] = parent
         if not budget.children[parent]:
             lag.hand_down(state, parent, row)
+            budget.usage_us[row] = budget.usage_us[parent]
+            budget.usage_us[parent] = 0
         budget.children[parent] += 1
     budget.share_ppm[row] = event.share_ppm
     budget.closed[row] = 0

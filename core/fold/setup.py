@@ -5,12 +5,13 @@ Pools start with the defaults below; ``policy.activated`` replaces them by an ev
 
 from __future__ import annotations
 
-from apportion.core import ledger
+from apportion.core import ledger, usage
 from apportion.core.errors import ApportionError
 from apportion.core.events import CoreActivated, LogOpened, PolicyActivated, PoolDefined
 from apportion.core.fold.access import No, is_operator, not_permitted, principal_row
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
+from apportion.core.state.codes import POLICY_CODE
 from apportion.core.state.state import State
 from apportion.core.units import PPM
 
@@ -22,6 +23,7 @@ PROTECTED_CAP_MS = 24 * 3_600_000
 HEARTBEAT_TIMEOUT_MS = 180_000
 START_TIMEOUT_MS = 300_000
 REVIEW_MS = 60_000
+HALF_LIFE_MS = 7 * 24 * 3_600_000
 
 REFUND_RULES = {
     "unconfirmed": schema.REFUND_UNCONFIRMED,
@@ -80,6 +82,8 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     pool.start_timeout_ms[row] = START_TIMEOUT_MS
     pool.review_ms[row] = REVIEW_MS
     pool.refund_rule[row] = schema.REFUND_SINCE_CHECKPOINT
+    pool.policy[row] = schema.FAIR
+    pool.half_life_ms[row] = HALF_LIFE_MS
     budget.pool[root] = row
     budget.parent[root] = -1
     budget.share_ppm[root] = PPM
@@ -111,6 +115,13 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         value = getattr(event, name)
         if value is not None:
             getattr(pool, name)[row] = value
+    if event.half_life_ms is not None:
+        ledger.accrue(state, state.counters.time_ms)
+        usage.change_half_life(state, row, event.half_life_ms)
+    if event.policy is not None and POLICY_CODE[event.policy] != int(pool.policy[row]):
+        ledger.accrue(state, state.counters.time_ms)
+        ledger.begin_policy(state, row, POLICY_CODE[event.policy])
+        state.counters.dirty = 1
     if event.node_loss_refund is not None:
         pool.refund_rule[row] = REFUND_RULES[event.node_loss_refund]
     _note_silence(state)

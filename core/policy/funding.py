@@ -5,6 +5,7 @@ that allowances never exceed capacity. Inside a budget runs are funded in order 
 half of the run fits. Beside that stand two facts of money: protected time that was reserved from the budget stays paid by it,
 and a *barred* budget (closed, or granted GPU time and nothing left of it, or below such a line) funds nothing. So that it keeps no
 part of the pool either, its demand is only what is inside that paid time: others are entitled to the rest at once.
+Under a baseline policy the allowance of a budget that is not barred is all that it asks for: whatever runs is paid by its budget.
 
 Pure functions of the state; the result is recomputed in every cycle and never stored.
 """
@@ -64,6 +65,9 @@ def shares_of(state: State) -> Shares:
             root, capacity, int(state.pool.horizon_ms[pool]), rows, budget.pool, budget.children, demand, entitled,
             budget.lag_us, barred, wanted, allowance,
         )  # fmt: skip
+        if int(state.pool.policy[pool]) != schema.FAIR:
+            mine = (budget.column("pool") == pool) & (budget.column("children") == 0)
+            allowance[mine] = np.where(barred[mine] == 1, 0, demand[mine])  # no baseline bounds what a budget pays for
         share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)
     return Shares(entitled, allowance, staying_milli(state), reserved, wanted, barred, catch_up, given_up)
 

@@ -9,7 +9,7 @@ their due, others 0.95.) Pass 2 serves all queues in depth, so that no GPU idles
 asked for idle cycles only. A budget that lost a run in this cycle starts nothing in it.
 
 Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
-tried again in the cycle, because starts only take space.
+tried again in the cycle, because starts only take space. A pool under a baseline policy is served by ``baselines`` instead.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.decisions import GpusReserved, RunPlaced
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import share
+from apportion.core.policy.baselines import BASELINES
+from apportion.core.policy.baselines.serving import serve
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares, fundable
 from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.shadowing import Shadow, shadow_for
-from apportion.core.reasons import Funding, Payer
+from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
 from apportion.core.state import schema
-from apportion.core.state.holdings import held_gpus, pieces_of
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, gpu_us
 
 I64 = NDArray[np.int64]
 
@@ -54,7 +53,7 @@ class Tried:
     def note(self, state: State, turn: Turn, workload: int) -> None:
         """Remember the shape of a workload."""
         table = state.workload
-        short = int(_is_short(state, turn, workload))
+        short = int(turn.shadow.is_short(state, workload))
         self.shapes[self.count] = (int(table.nodes[workload]), int(table.milli_per_node[workload]), short)
         self.count += 1
 
@@ -74,9 +73,16 @@ class Turn:
 
 def place_all(state: State, emit: Emit, shares: Shares) -> list[Shadow]:
     """Emit the starts, holds and preemptions of this cycle; returns the reservation of each pool."""
-    _count_held_as_running(state, shares)
+    count_held_as_running(state, shares)
     start_held(state, emit, shares)
-    return [_place_pool(state, emit, shares, pool) for pool in range(state.pool.used)]
+    shadows = []
+    for pool in range(state.pool.used):
+        baseline = BASELINES.get(int(state.pool.policy[pool]))
+        if baseline is None:
+            shadows.append(_place_pool(state, emit, shares, pool))
+        else:
+            shadows.append(serve(state, emit, shares, pool, baseline))
+    return shadows
 
 
 def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Shadow:
@@ -96,41 +102,6 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Shadow:
             if int(state.pool.idle_milli[pool]) > 0:
                 _everybody(state, emit, shares, turn, idle_cycles)
     return turn.shadow
-
-
-def _count_held_as_running(state: State, shares: Shares) -> None:
-    """A budget whose GPUs are being freed for it has them already, as far as order and funding go."""
-    for row in _held(state):
-        _add_running(state, shares, row, 1)
-
-
-def _held(state: State) -> list[int]:
-    """Return the workloads that GPUs are held for, in queue order."""
-    queue = state.queue[: state.queued]
-    return [int(row) for row in queue[state.workload.state[queue] == schema.HELD]]
-
-
-def _add_running(state: State, shares: Shares, workload: int, sign: int) -> None:
-    if not state.workload.min_runtime_ms[workload]:
-        return
-    line = int(state.workload.budget[workload])
-    while line >= 0:
-        shares.running[line] += sign * int(state.workload.gpus_milli[workload])
-        line = int(state.budget.parent[line])
-
-
-def start_held(state: State, emit: Emit, shares: Shares) -> None:
-    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away."""
-    for row in _held(state):
-        gpus = held_gpus(state, row)
-        milli_each = min(MILLI, int(state.workload.milli_per_node[row]))
-        short = len(gpus) * milli_each != int(state.workload.gpus_milli[row])
-        if short or any(int(state.gpu.out[gpu]) for gpu in gpus):
-            emit(GpusReserved(workload=state.workload.keys[row], pieces=()))
-            _add_running(state, shares, row, -1)
-        elif all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus):
-            _add_running(state, shares, row, -1)
-            _start(state, emit, shares, row, gpus, beneficiary=True)
 
 
 def _candidate(state: State, turn: Turn, leaf: int, start: int, idle_cycles: int, tried: Tried) -> int:
@@ -154,17 +125,8 @@ def _next_leaf(state: State, turn: Turn, allowance: I64, running: I64, ready: I6
     )  # fmt: skip
 
 
-def _is_short(state: State, turn: Turn, workload: int) -> bool:
-    """Tell whether the workload says that it is over before the reservation starts."""
-    expected_ms = int(state.workload.expected_runtime_ms[workload])
-    return expected_ms > 0 and state.counters.time_ms + expected_ms <= turn.shadow.start_ms
-
-
 def _fit(state: State, turn: Turn, workload: int) -> list[int]:
-    masked = turn.shadow.masked
-    if turn.shadow.workload >= 0 and _is_short(state, turn, workload):
-        masked = np.zeros_like(masked)
-    return find_gpus(state, workload, state.gpu.column("used_milli"), masked)
+    return find_gpus(state, workload, state.gpu.column("used_milli"), turn.shadow.beside(state, workload))
 
 
 def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
@@ -189,11 +151,11 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         workload = int(candidate[leaf])
         gpus = _fit(state, turn, workload)
         if gpus:
-            _start(state, emit, shares, workload, gpus)
+            start(state, emit, shares, workload, gpus)
         elif (losers := preempt_for(state, emit, shares, workload, turn.shadow.masked)) is not None:
-            _add_running(state, shares, workload, 1)
+            add_running(state, shares, workload, 1)
             for loser in losers:
-                _add_running(state, shares, loser, -1)
+                add_running(state, shares, loser, -1)
                 turn.blocked[int(state.workload.budget[loser])] = 1
                 ready[int(state.workload.budget[loser])] = 0
         else:
@@ -220,42 +182,8 @@ def _everybody(state: State, emit: Emit, shares: Shares, turn: Turn, idle_cycles
         workload = int(turn.queue[found])
         gpus = _fit(state, turn, workload)
         if gpus:
-            _start(state, emit, shares, workload, gpus)
+            start(state, emit, shares, workload, gpus)
         elif turn.tried.full:
             ready[leaf] = 0
         else:
             turn.tried.note(state, turn, workload)
-
-
-def _start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, beneficiary: bool = False) -> None:
-    table, now_ms = state.workload, state.counters.time_ms
-    leaf, pool, milli = int(table.budget[workload]), int(table.pool[workload]), int(table.gpus_milli[workload])
-    min_runtime_ms = int(table.min_runtime_ms[workload])
-    funded, why = fundable(state, shares, workload)
-    if beneficiary and why is Funding.ABOVE_ALLOWANCE:
-        funded, why = True, Funding.WITHIN_ALLOWANCE  # it was when its GPUs were freed; its certificate says so
-    protected_ms = min_runtime_ms if funded else min(min_runtime_ms, int(state.pool.quantum_ms[pool]))
-    reserved = gpu_us(milli, min_runtime_ms) if funded else 0
-    emit(
-        RunPlaced(
-            workload=table.keys[workload],
-            run=int(table.run_no[workload]) + 1,
-            budget=state.budget_path(leaf),
-            pool=state.pool.keys[pool],
-            gpus_milli=milli,
-            pieces=pieces_of(state, gpus, min(MILLI, int(table.milli_per_node[workload]))),
-            payer=(Payer.BUDGET if funded else Payer.UNFUNDED).value,
-            why=why.value,
-            protected_until_ms=now_ms + protected_ms,
-            reserved_gpu_us=reserved,
-            resume_from_ms=int(table.progress_ms[workload]),
-            allowance_milli=int(shares.allowance[leaf]),
-            running_milli=int(shares.running[leaf]),
-            beneficiary=beneficiary,
-        )
-    )
-    _add_running(state, shares, workload, 1)
-    line = leaf
-    while reserved and line >= 0:
-        shares.reserved_us[line] += reserved
-        line = int(state.budget.parent[line])

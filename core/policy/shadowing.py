@@ -1,10 +1,10 @@
 """The one reservation of a cycle: where and when the first funded workload that cannot start will start (EASY backfill).
 
-Each node's readiness is the instant at which it has enough GPUs free, by what is known of its runs: the stated limit; for an
-unfunded run also the end of its protected time, for it may be asked to go then; for a stopping run the end of its grace; a run
-that states nothing is taken to end ``UNKNOWN_RUNTIME_MS`` after its start. The earliest nodes are kept: until then they take only
-work that is over before. The reservation is made anew in every cycle, so it dies with its holder. (Deeper reservations: the
-place for them is here.)
+Each node's readiness is the instant at which it has enough GPUs free, by what is known of its runs: the stated limit; under
+policy ``fair`` for an unfunded run also the end of its protected time, for it may be asked to go then; for a stopping run the end
+of its grace; a run that states nothing is taken to end ``UNKNOWN_RUNTIME_MS`` after its start. The earliest nodes are kept: until
+then they take only work that is over before. The reservation is made anew in every cycle, so it dies with its holder. (Deeper
+reservations: the place for them is here.)
 
 A pure function of the state; nothing of it is stored.
 """
@@ -35,6 +35,15 @@ class Shadow:
     start_ms: int
     masked: I64
 
+    def is_short(self, state: State, workload: int) -> bool:
+        """Tell whether the workload says that it is over before the reservation starts."""
+        expected_ms = int(state.workload.expected_runtime_ms[workload])
+        return expected_ms > 0 and state.counters.time_ms + expected_ms <= self.start_ms
+
+    def beside(self, state: State, workload: int) -> I64:
+        """Return the nodes that are kept from the workload: none when it is over before."""
+        return np.zeros_like(self.masked) if self.workload >= 0 and self.is_short(state, workload) else self.masked
+
     @classmethod
     def none(cls, state: State) -> Shadow:
         """Return the absence of a reservation."""
@@ -47,7 +56,8 @@ def release_times(state: State) -> I64:
     limit = state.workload.expected_runtime_ms[run.column("workload")]
     until = run.column("placed_ms") + np.where(limit > 0, limit, UNKNOWN_RUNTIME_MS)
     evictable = np.minimum(until, run.column("protected_until_ms"))
-    until = np.where(run.column("payer") == schema.PAYER_UNFUNDED, evictable, until)
+    fair = state.pool.policy[run.column("pool")] == schema.FAIR
+    until = np.where(fair & (run.column("payer") == schema.PAYER_UNFUNDED), evictable, until)
     until = np.where(run.column("state") == schema.STOPPING, run.column("stop_by_ms"), until)
     result: I64 = np.maximum(until, now_ms)
     return result

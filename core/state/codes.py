@@ -15,4 +15,12 @@ SUSPEND_CODE = {
     NodeReason.START_FAILURES.value: schema.SUSPEND_START,
     NodeReason.STOP_TIMEOUT.value: schema.SUSPEND_STOP,
 }
+POLICY_CODE = {
+    "fair": schema.FAIR,
+    "fifo": schema.FIFO,
+    "priority": schema.PRIORITY,
+    "fair_tree": schema.FAIR_TREE,
+    "drf": schema.DRF,
+}
+POLICIES = {code: name for name, code in POLICY_CODE.items()}
 PAYER_CODE = {Payer.BUDGET.value: schema.PAYER_BUDGET, Payer.UNFUNDED.value: schema.PAYER_UNFUNDED}

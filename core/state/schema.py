@@ -17,6 +17,8 @@ PAYER_BUDGET, PAYER_UNFUNDED = 1, 2
 STOP_NONE, STOP_PREEMPT, STOP_CANCEL = 0, 1, 2
 # pool.refund_rule
 REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
+# pool.policy
+FAIR, FIFO, PRIORITY, FAIR_TREE, DRF = 1, 2, 3, 4, 5
 # node.suspended
 SUSPEND_NONE, SUSPEND_START, SUSPEND_STOP = 0, 1, 2
 
@@ -32,6 +34,8 @@ class PoolTable(Table):
     start_timeout_ms: Column
     review_ms: Column  # a cycle at least this often while there is work
     refund_rule: Column
+    policy: Column
+    half_life_ms: Column  # after which usage counts half, for fair_tree
     supply_milli: Column  # rates now
     down_milli: Column
     idle_milli: Column
@@ -92,6 +96,7 @@ class BudgetTable(Table):
     forfeited_us: Column  # lag that leaves gave up because they could not take it, own and below
     forgiven_us: Column  # debts struck in exchange, own and below
     barred: Column  # 1 = can pay for nothing: closed, or metered with nothing left, or below such (as of the last refresh)
+    usage_us: Column  # of a leaf under fair_tree: GPU time, weighted as usage.py says
     workloads: Column  # live workloads of the line itself
     took_ms: Column  # when its last preemption took GPUs; 0 = never
 

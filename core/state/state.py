@@ -38,6 +38,7 @@ class Counters:
     stale_heartbeats: int = 0
     refused: int = 0
     pruned_ms: int = 0
+    decaying: int = 0  # pools whose usage is remembered (policy fair_tree)
     silence_ms: int = 0  # a gap of the whole log above this excuses every node: half the least heartbeat timeout
 
 

@@ -33,6 +33,7 @@ create table dim.policy_version (
     start_timeout_ms bigint,
     review_ms bigint,
     node_loss_refund varchar,
+    half_life_ms bigint,
     principal varchar,
     reason varchar
 );

@@ -75,5 +75,7 @@ select d.seq, d.position, d.time_ms, d.workload as victim, d.run as victim_run,
     (c->>'$.ran_ms')::bigint as ran_ms,
     (c->>'$.lost_gpu_us')::bigint as lost_gpu_us,
     (c->>'$.freed_milli')::bigint as freed_milli,
-    (c->>'$.needed_milli')::bigint as needed_milli
+    (c->>'$.needed_milli')::bigint as needed_milli,
+    coalesce(c->>'$.policy', 'fair') as policy,
+    c->'$.numbers' as numbers
 from (select *, body->'$.certificate' as c from fact.decision where type = 'run.preempted') as d;

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 
 from apportion.core.decisions import (
     AnyDecision,
+    Certificate,
     CycleBatch,
     FundingChanged,
     GpusReserved,
@@ -63,6 +65,7 @@ class Books:
         self.preemptions = 0
         self.lost: set[tuple[str, str]] = set()  # budgets that lost a run in this cycle
         self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
+        self.policies: list[int] = []  # of pools, after the last record
         self.demand: dict[int, int] = {}  # as it was after the last record
         self.barred: list[bool] = []  # likewise
         self.posted: Counter[tuple[str, int]] = Counter()  # forfeited and forgiven lag per line, own and below
@@ -83,6 +86,7 @@ class Books:
                 self.lag[line] += rate * elapsed_ms
         self.time_ms = core.time_ms
         self._inherit_lag(state)
+        self._follow_policies(state)
         if batch is not None:
             self._forgive(state)
             self.lost = set()
@@ -102,6 +106,16 @@ class Books:
                 self.plain[below[0]] = self.plain[line]
                 for account in ("forfeited_us", "forgiven_us"):
                     self.posted[account, below[0]] = self.posted[account, line]
+
+    def _follow_policies(self, state: State) -> None:
+        """Another policy owes nothing of what the one before it did."""
+        now = [int(policy) for policy in state.pool.column("policy")]
+        changed = [pool for pool, policy in enumerate(self.policies) if now[pool] != policy]
+        for leaf in [leaf for leaf in self.lag if int(state.budget.pool[leaf]) in changed]:
+            amount = self.lag.pop(leaf)
+            for line in path_of(state, leaf):
+                self.posted["forfeited_us" if amount > 0 else "forgiven_us", line] += abs(amount)
+        self.policies = now
 
     def _forgive(self, state: State) -> None:
         """What is owed to a leaf without demand, or barred, pays the debts of others, pro rata, to the last unit.
@@ -184,7 +198,8 @@ class Books:
         if placed.workload in self.promised:
             self.promised[placed.workload] = "placed"
         leaf = (placed.pool, placed.budget)
-        assert leaf not in self.lost, f"its budget lost a run in this cycle: {placed}"
+        fair = int(state.pool.policy[state.pool.row_of[placed.pool]]) == schema.FAIR
+        assert not fair or leaf not in self.lost, f"its budget lost a run in this cycle: {placed}"
         if placed.payer == "budget" and not placed.beneficiary:
             fits = 2 * self.running(leaf) + placed.gpus_milli <= 2 * placed.allowance_milli
             assert fits, f"funded without an allowance: {placed}"
@@ -196,27 +211,55 @@ class Books:
         self.preemptions += 1
         name, proof = f"{preempted.workload}#{preempted.run}", preempted.certificate
         victim = self.live[name]
-        assert victim.payer == "unfunded", f"{name} is funded and preempted"
         assert batch.time_ms >= victim.protected_until_ms, f"{name} is protected and preempted"
         assert not victim.stopping, f"{name} is preempted twice"
         assert proof.beneficiary in self.admitted, f"{name} makes room for nobody"
-        if not victim.idle_cycles:
-            before, allowance = self.running(victim.leaf), proof.victim_allowance_milli
-            assert before == proof.victim_running_milli, f"{name}: its budget runs {before}: {proof}"
-            after = before - victim.milli
-            assert (allowance - after) ** 2 < (allowance - before) ** 2, f"{name}: the sum of (f - r)^2 does not fall: {proof}"
-            quantum_ms = int(state.pool.quantum_ms[state.pool.row_of[victim.leaf[0]]])
-            took_ms = self.took_ms.get(victim.leaf, -quantum_ms)
-            assert batch.time_ms - took_ms >= quantum_ms, f"{name}: its budget took GPUs within a quantum: places alternate"
         taker = self.admitted[proof.beneficiary]
         leaf = (taker.pool, taker.budget)
         assert leaf[0] == victim.leaf[0], f"{name} makes room in another pool"
         wanted = 2 * self.running(leaf) + proof.beneficiary_gpus_milli
         assert wanted <= 2 * proof.beneficiary_allowance_milli, f"{name} makes room for a job that is not funded: {proof}"
+        if not victim.idle_cycles:
+            assert self.running(victim.leaf) == proof.victim_running_milli, f"{name}: its budget runs otherwise: {proof}"
+            if proof.policy == "fair":
+                self._check_fair(state, name, victim, proof, batch)
+            else:
+                self._check_baseline(state, name, victim, taker, proof)
+        assert proof.policy != "fair" or victim.payer == "unfunded", f"{name} is funded and preempted"
         self.took_ms[leaf] = batch.time_ms
         victim.stopping = True
         self.lost.add(victim.leaf)
         self.promised[proof.beneficiary] = "asked"
+
+    def _check_fair(self, state: State, name: str, victim: Live, proof: Certificate, batch: CycleBatch) -> None:
+        before, allowance = proof.victim_running_milli, proof.victim_allowance_milli
+        after = before - victim.milli
+        assert (allowance - after) ** 2 < (allowance - before) ** 2, f"{name}: the sum of (f - r)^2 does not fall: {proof}"
+        quantum_ms = int(state.pool.quantum_ms[state.pool.row_of[victim.leaf[0]]])
+        took_ms = self.took_ms.get(victim.leaf, -quantum_ms)
+        assert batch.time_ms - took_ms >= quantum_ms, f"{name}: its budget took GPUs within a quantum: places alternate"
+
+    def _check_baseline(self, state: State, name: str, victim: Live, taker: WorkloadAdmitted, proof: Certificate) -> None:
+        if proof.policy == "priority":
+            rows = [state.workload.row_of[workload] for workload in (proof.beneficiary, name.partition("#")[0])]
+            mine, theirs = (int(state.workload.priority[row]) for row in rows)
+            assert theirs < mine, f"{name} is as important as who takes its place"
+            return
+        assert proof.policy == "drf", f"policy {proof.policy} preempts nobody"
+        one, other = taker.budget.split("/"), victim.leaf[1].split("/")
+        assert one != other, f"{name} makes room for its own budget"
+        depth = next(n for n, (left, right) in enumerate(zip(one, other, strict=False)) if left != right) + 1
+        lines = [(taker.pool, "/".join(path[:depth])) for path in (one, other)]
+        shares = []
+        for (pool, path), extra in zip(lines, (proof.beneficiary_gpus_milli, 0), strict=True):
+            row = state.budget.row_of[f"{pool}:{path}"]
+            runs = sum(self.running(leaf) for leaf in self._leaves(state, row))
+            shares.append(Fraction(runs + extra, max(1, int(state.budget.share_ppm[row]))))
+        assert shares[0] < shares[1], f"{name}: {lines} have {shares} after and before the move"
+
+    def _leaves(self, state: State, row: int) -> list[tuple[str, str]]:
+        rows = [leaf for leaf in range(state.budget.used) if row in path_of(state, leaf) and not state.budget.children[leaf]]
+        return [(state.pool.keys[int(state.budget.pool[leaf])], state.budget_path(leaf)) for leaf in rows]
 
     def _closed(self, state: State, closed: RunClosed) -> None:
         del self.live[f"{closed.workload}#{closed.run}"]

@@ -49,9 +49,10 @@ class Seeded:
 class Chaos:
     """Appends to ``story``; also a watcher of it, to know what was decided."""
 
-    def __init__(self, story: Story, dice: Dice) -> None:
+    def __init__(self, story: Story, dice: Dice, policies: Sequence[Any] = ()) -> None:
         self.story = story
         self.dice = dice
+        self.policies = policies  # that pools are given, one after the other; none = they stay fair
         self.made = 0
         self.beats: dict[str, int] = {}
         self.live: dict[str, tuple[str, ...]] = {}  # run -> nodes, lead first
@@ -86,12 +87,19 @@ class Chaos:
             )  # fmt: skip
             for budget, share in (("A", 500_000), ("B", 300_000), ("C", pick((0, 200_000)))):
                 self.story.tell(ev.BudgetSet(pool=pool, budget=budget, share_ppm=share))
+            self.next_policy(pool)
         self.story.tell(ev.BudgetSet(pool="p", budget="A/x", share_ppm=pick((0, 600_000))))
         self.story.tell(ev.BudgetSet(pool="p", budget="A/y", share_ppm=400_000))
         for node, (pool, gpus) in NODES.items():
             self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}"))
         self.story.tell(ev.MemberGranted(budget="A", member="user1", role="administer"))
         self.story.tell(ev.MemberGranted(budget="B", member="user2"))
+
+    def next_policy(self, pool: str) -> None:
+        """Give a pool one of the policies this chaos is made of."""
+        if self.policies:
+            half_life_ms = self.dice.pick((60_000, 3_600_000, 604_800_000))
+            self.story.tell(ev.PolicyActivated(pool=pool, policy=self.dice.pick(self.policies), half_life_ms=half_life_ms))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -239,6 +247,7 @@ class Chaos:
             refund: Any = pick(("unconfirmed", "since_checkpoint", "whole_run"))
             quantum_ms = pick((60_000, 3_600_000))
             self.story.tell(ev.PolicyActivated(pool=pick(POOLS), node_loss_refund=refund, quantum_ms=quantum_ms), who)
+            self.next_policy("p")
         else:
             pool, gpus = NODES.get(node, ("p", 2))
             if kind == "move":

@@ -177,6 +177,8 @@ def check_shares(state: State) -> None:
             line for line in range(state.budget.used)
             if int(state.budget.pool[line]) == pool and not state.budget.children[line]
         ]  # fmt: skip
+        if int(state.pool.policy[pool]) != schema.FAIR:
+            continue  # a baseline bounds nothing
         allowed = sum(int(shares.allowance[leaf]) for leaf in leaves)
         assert allowed <= capacity_milli(state, pool), f"allowances of pool {state.pool.keys[pool]} sum to {allowed}"
         for leaf in leaves:

@@ -186,11 +186,12 @@ class Scenario:
     def do_policy(self, pool: str, by: str = OPERATOR, **rules: str) -> None:
         names = {
             "quantum": "quantum_ms", "horizon": "horizon_ms", "cap": "protected_cap_ms", "silence": "heartbeat_timeout_ms",
-            "start": "start_timeout_ms", "review": "review_ms",
+            "start": "start_timeout_ms", "review": "review_ms", "halflife": "half_life_ms",
         }  # fmt: skip
         refund: Any = rules.pop("refund", None)
+        kind: Any = rules.pop("kind", None)
         values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
-        self.story.tell(ev.PolicyActivated(pool=pool, node_loss_refund=refund, **values), by)
+        self.story.tell(ev.PolicyActivated(pool=pool, policy=kind, node_loss_refund=refund, **values), by)
 
     def do_node(self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None) -> None:
         told = agent or f"agent-{node}"

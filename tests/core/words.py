@@ -117,6 +117,7 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
                 "grace": time_text(decision.grace_until_ms - batch.time_ms), "ran": time_text(proof.ran_ms),
                 "lost": gpu_time_text(proof.lost_gpu_us), "r": gpus_text(proof.victim_running_milli),
                 "f": gpus_text(proof.victim_allowance_milli), "freed": gpus_text(proof.freed_milli),
+                "policy": proof.policy, **{name: str(value) for name, value in proof.numbers.items()},
             }  # fmt: skip
         case d.RunCancelled():
             grace = time_text(decision.grace_until_ms - batch.time_ms)

@@ -23,6 +23,7 @@ from tests.strategies import poison_bodies
 
 T = TypeVar("T")
 
+POLICIES = ("fair", "fifo", "priority", "fair_tree", "drf")
 SUBJECTS = (
     "ap.ev.ops.pool.defined", "ap.ev.agent-n1.node.heartbeat", "ap.ev.ops.workload.submitted", "ap.ev.core.clock.tick",
     "ap.ev.ops.nope", "ap.ev.ops", "ap.ev..x", "ap.dec.cycle", "", "ap.ev.ops.node.heartbeat.more",
@@ -153,10 +154,10 @@ def test_safety_at_length() -> None:
     run(max_examples=400, stateful_step_count=120)
 
 
-def play(seed: int, actions: int) -> Books:
+def play(seed: int, actions: int, policies: Sequence[str] = ()) -> Books:
     """Let chaos reign from a seed, with all watchers; the seed is in the message of what fails."""
     story, conserving = Story(), Conserving()
-    chaos, books = Chaos(story, Seeded(seed)), Books()
+    chaos, books = Chaos(story, Seeded(seed), policies), Books()
     story.watchers = (chaos, books, Inspector(), conserving, Twin(), FastTwin())
     with conserving.watching():
         try:
@@ -174,6 +175,23 @@ def play(seed: int, actions: int) -> Books:
 def test_safety_over_a_long_seeded_story(seed: int) -> None:
     """Long enough to come to what matters: debts, evictions, places kept."""
     assert play(seed, actions=110).preemptions > 0
+
+
+@pytest.mark.parametrize(
+    ("policies", "seed"), [(("fifo",), 3), (("priority",), 6), (("fair_tree",), 9), (("drf",), 24), (POLICIES, 30)]
+)
+def test_safety_under_each_baseline_and_when_policies_change(policies: Sequence[str], seed: int) -> None:
+    """Money, places and order hold whoever judges; those that may take do take."""
+    taken = play(seed, 110, policies).preemptions
+
+    assert (taken > 0) == (policies[0] in ("priority", "drf") or len(policies) > 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policies", [("fifo",), ("priority",), ("fair_tree",), ("drf",), POLICIES])
+@pytest.mark.parametrize("seed", range(2_000, 2_008))
+def test_safety_under_baselines_over_longer_stories(policies: Sequence[str], seed: int) -> None:
+    assert play(seed, 600, policies).time_ms > 0
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
--- Do two budgets never take GPUs from each other in turn within the pool's quantum?
+-- Under policy fair, do two budgets never take GPUs from each other in turn within the pool's quantum?
 with taken as (
     select c.seq, c.time_ms, c.victim_budget, c.beneficiary_budget, p.pool
     from fact.certificate as c join fact.decision as p on p.type = 'run.placed' and p.workload = c.victim and p.run = c.victim_run
-    where c.seq <= $seq and p.reason <> 'idle_cycles'
+    where c.seq <= $seq and c.policy = 'fair' and p.reason <> 'idle_cycles'
 )
 select b.seq, b.victim_budget, b.beneficiary_budget, a.seq as before_seq, b.time_ms - a.time_ms as after_ms
 from taken as a

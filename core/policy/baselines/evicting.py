@@ -1,0 +1,120 @@
+"""Preemption under a baseline, planned whole: which runs must stop so that a workload starts.
+
+The baseline says who may be asked and in which order; here is what all have in common. Only a workload whose budget pays for it may
+take; only runs past their protected time may be asked; work on idle cycles goes first. Victims are added until the workload fits
+on copies of the GPU columns; who turns out not to be needed stays; if it would still not fit, nobody goes. Freed GPUs are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.decisions import Certificate, GpusReserved, RunPreempted
+from apportion.core.policy.baselines.baseline import Baseline
+from apportion.core.policy.emit import Emit
+from apportion.core.policy.fitting import find_gpus
+from apportion.core.policy.funding import Shares, fundable
+from apportion.core.state import schema
+from apportion.core.state.codes import POLICIES
+from apportion.core.state.holdings import pieces_of
+from apportion.core.state.state import State
+from apportion.core.units import MILLI, gpu_us
+
+I64 = NDArray[np.int64]
+
+
+def evict_for(state: State, emit: Emit, shares: Shares, workload: int, baseline: Baseline) -> list[int] | None:
+    """Write a plan that lets ``workload`` start; returns the workloads that lose their runs, None when there is no plan."""
+    if not baseline.preempts or not fundable(state, shares, workload)[0]:
+        return None
+    plan = _plan(state, shares, workload, baseline)
+    if plan is None:
+        return None
+    victims, gpus = plan
+    _write(state, emit, shares, workload, victims, gpus, baseline)
+    return [int(state.run.workload[victim]) for victim in victims]
+
+
+def _plan(state: State, shares: Shares, workload: int, baseline: Baseline) -> tuple[list[int], list[int]] | None:
+    masked = np.zeros(state.node.used, dtype=np.int64)
+    used = state.gpu.column("used_milli").copy()
+    pool, need = int(state.workload.pool[workload]), int(state.workload.gpus_milli[workload])
+    free = int(state.pool.idle_milli[pool])
+    chosen: list[int] = []
+    gpus: list[int] = []
+    for victim in _victims(state, shares, workload, baseline):
+        chosen.append(victim)
+        _give(state, victim, used, -1)
+        free += int(state.run.gpus_milli[victim])
+        gpus = find_gpus(state, workload, used, masked) if free >= need else []
+        if gpus:
+            break
+    else:
+        return None
+    for victim in list(chosen):
+        _give(state, victim, used, 1)
+        without = find_gpus(state, workload, used, masked)
+        if without:
+            gpus = without
+            chosen.remove(victim)
+        else:
+            _give(state, victim, used, -1)
+    return chosen, gpus
+
+
+def _victims(state: State, shares: Shares, workload: int, baseline: Baseline) -> Iterator[int]:
+    """Yield who may be asked, in order: the latest on idle cycles first, then whom the baseline names."""
+    run, pool = state.run, int(state.workload.pool[workload])
+    phases = run.column("state")
+    live = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
+    loose = [int(row) for row in np.flatnonzero(live & (run.column("protected_until_ms") <= state.counters.time_ms))]
+    idle = [row for row in loose if run.idle_cycles[row]]
+    yield from sorted(idle, key=lambda row: (-int(run.placed_ms[row]), -row))
+    yield from baseline.victims(state, shares, workload, [row for row in loose if not run.idle_cycles[row]])
+
+
+def _give(state: State, run: int, used: I64, sign: int) -> None:
+    alloc = int(state.run.first_alloc[run])
+    while alloc >= 0:
+        used[int(state.alloc.gpu[alloc])] += sign * int(state.alloc.milli[alloc])
+        alloc = int(state.alloc.next[alloc])
+
+
+def _write(
+    state: State, emit: Emit, shares: Shares, workload: int, victims: list[int], gpus: list[int], baseline: Baseline
+) -> None:
+    table, run, now_ms = state.workload, state.run, state.counters.time_ms
+    taker, need, pool = int(table.budget[workload]), int(table.gpus_milli[workload]), int(table.pool[workload])
+    freed = sum(int(run.gpus_milli[victim]) for victim in victims)
+    for position, victim in enumerate(victims):
+        owner, leaf, milli = int(run.workload[victim]), int(run.budget[victim]), int(run.gpus_milli[victim])
+        gone = [row for row in victims[:position] if not run.idle_cycles[row]]  # which nobody counts as running
+        before = sum(int(run.gpus_milli[row]) for row in gone if int(run.budget[row]) == leaf)
+        certificate = Certificate(
+            beneficiary=table.keys[workload],
+            beneficiary_budget=state.budget_path(taker),
+            beneficiary_gpus_milli=need,
+            beneficiary_running_milli=int(shares.running[taker]),
+            beneficiary_allowance_milli=int(shares.allowance[taker]),
+            victim_budget=state.budget_path(leaf),
+            victim_gpus_milli=milli,
+            victim_running_milli=int(shares.running[leaf]) - before,
+            victim_allowance_milli=int(shares.allowance[leaf]),
+            ran_ms=now_ms - int(run.placed_ms[victim]),
+            lost_gpu_us=gpu_us(milli, now_ms - int(run.checkpoint_ms[victim])),
+            freed_milli=freed,
+            needed_milli=need,
+            policy=POLICIES[int(state.pool.policy[pool])],
+            numbers={} if run.idle_cycles[victim] else baseline.proof(state, shares, workload, victim, gone),
+        )
+        grace_until_ms = now_ms + int(table.grace_ms[owner])
+        emit(
+            RunPreempted(
+                workload=table.keys[owner], run=int(run.run_no[victim]), grace_until_ms=grace_until_ms, certificate=certificate
+            )
+        )
+    milli_each = min(MILLI, int(table.milli_per_node[workload]))
+    emit(GpusReserved(workload=table.keys[workload], pieces=pieces_of(state, gpus, milli_each)))

@@ -1,0 +1,87 @@
+"""A start: the decision that gives a workload its GPUs, and the starts of those for whom GPUs were freed.
+
+Decides who pays for the run and how long it is protected, from what the budget may pay now; the same for every policy. GPUs are
+chosen before, by whoever calls. Beside the decision it keeps ``Shares`` current, so that the next one sees it.
+"""
+
+from __future__ import annotations
+
+from apportion.core.decisions import GpusReserved, RunPlaced
+from apportion.core.policy.emit import Emit
+from apportion.core.policy.funding import Shares, fundable
+from apportion.core.reasons import Funding, Payer
+from apportion.core.state import schema
+from apportion.core.state.holdings import held_gpus, pieces_of
+from apportion.core.state.state import State
+from apportion.core.units import MILLI, gpu_us
+
+
+def count_held_as_running(state: State, shares: Shares) -> None:
+    """A budget whose GPUs are being freed for it has them already, as far as order and funding go."""
+    for row in _held(state):
+        add_running(state, shares, row, 1)
+
+
+def _held(state: State) -> list[int]:
+    """Return the workloads that GPUs are held for, in queue order."""
+    queue = state.queue[: state.queued]
+    return [int(row) for row in queue[state.workload.state[queue] == schema.HELD]]
+
+
+def add_running(state: State, shares: Shares, workload: int, sign: int) -> None:
+    """Count a workload's GPUs as its budget's, or no longer; work on idle cycles is nobody's."""
+    if not state.workload.min_runtime_ms[workload]:
+        return
+    line = int(state.workload.budget[workload])
+    while line >= 0:
+        shares.running[line] += sign * int(state.workload.gpus_milli[workload])
+        line = int(state.budget.parent[line])
+
+
+def start_held(state: State, emit: Emit, shares: Shares) -> None:
+    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away."""
+    for row in _held(state):
+        gpus = held_gpus(state, row)
+        milli_each = min(MILLI, int(state.workload.milli_per_node[row]))
+        short = len(gpus) * milli_each != int(state.workload.gpus_milli[row])
+        if short or any(int(state.gpu.out[gpu]) for gpu in gpus):
+            emit(GpusReserved(workload=state.workload.keys[row], pieces=()))
+            add_running(state, shares, row, -1)
+        elif all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus):
+            add_running(state, shares, row, -1)
+            start(state, emit, shares, row, gpus, beneficiary=True)
+
+
+def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, beneficiary: bool = False) -> None:
+    """Write the start of a workload on ``gpus``."""
+    table, now_ms = state.workload, state.counters.time_ms
+    leaf, pool, milli = int(table.budget[workload]), int(table.pool[workload]), int(table.gpus_milli[workload])
+    min_runtime_ms = int(table.min_runtime_ms[workload])
+    funded, why = fundable(state, shares, workload)
+    if beneficiary and why is Funding.ABOVE_ALLOWANCE:
+        funded, why = True, Funding.WITHIN_ALLOWANCE  # it was when its GPUs were freed; its certificate says so
+    protected_ms = min_runtime_ms if funded else min(min_runtime_ms, int(state.pool.quantum_ms[pool]))
+    reserved = gpu_us(milli, min_runtime_ms) if funded else 0
+    emit(
+        RunPlaced(
+            workload=table.keys[workload],
+            run=int(table.run_no[workload]) + 1,
+            budget=state.budget_path(leaf),
+            pool=state.pool.keys[pool],
+            gpus_milli=milli,
+            pieces=pieces_of(state, gpus, min(MILLI, int(table.milli_per_node[workload]))),
+            payer=(Payer.BUDGET if funded else Payer.UNFUNDED).value,
+            why=why.value,
+            protected_until_ms=now_ms + protected_ms,
+            reserved_gpu_us=reserved,
+            resume_from_ms=int(table.progress_ms[workload]),
+            allowance_milli=int(shares.allowance[leaf]),
+            running_milli=int(shares.running[leaf]),
+            beneficiary=beneficiary,
+        )
+    )
+    add_running(state, shares, workload, 1)
+    line = leaf
+    while reserved and line >= 0:
+        shares.reserved_us[line] += reserved
+        line = int(state.budget.parent[line])
