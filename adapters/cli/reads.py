@@ -1,4 +1,4 @@
-"""Verbs that look at everything: status, queue, share, usage.
+"""Verbs that look at everything: status, queue, usage.
 
 Each asks the projector one or two named queries and arranges the answer; sentences come from ``adapters.wording``. JSON
 and CSV carry the rows as the projection has them, plus the sentences made from their reasons.
@@ -19,7 +19,6 @@ from apportion.adapters.cli.verbs import ReadPlace, moment, one_of, principal_no
 from apportion.adapters.wording import label_of, words_of
 
 PANEL = "Look"
-BAR = 12
 STATES = ("pending", "placed", "running", "stopping", "all")
 Pool = Annotated[str, typer.Option("--pool", metavar="POOL", help="Only this pool")]
 BudgetOption = Annotated[str, typer.Option("--budget", metavar="PATH", help="Only this budget and those below it")]
@@ -29,7 +28,6 @@ def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     app.command("status", rich_help_panel=PANEL)(read_verb(status))
     app.command("queue", rich_help_panel=PANEL)(read_verb(queue))
-    app.command("share", rich_help_panel=PANEL)(read_verb(share))
     app.command("usage", rich_help_panel=PANEL)(read_verb(usage))
 
 
@@ -225,57 +223,7 @@ def reason_words(row: dict[str, Any]) -> dict[str, str]:
     return {"why": f"{paid}: {sentence}", "action": action, "short": f"{paid}, {label_of('funding', reason)}"}
 
 
-# -- share and usage ---------------------------------------------------------------------------------------------------
-
-
-async def share(
-    place: ReadPlace,
-    budget: Annotated[str, typer.Argument(metavar="BUDGET", help="This budget and those below it")] = "",
-    pool: Pool = "",
-) -> Answer:
-    """Show what each budget is entitled to and what it got, as a tree."""
-    async with opened(place) as source:
-        if budget:
-            await budget_of(source, budget)
-        reply = await source.ask("share", **given(pool=pool))
-    rows = [
-        row for row in reply.rows if not budget or row["budget"] == budget or row["budget"].startswith(budget + "/")
-    ]
-    columns = ["pool", "budget", "share_ppm", "entitled_ppm", "got_of_used_ppm", "bar", "funded_gpu_us", "unfunded_gpu_us",
-               "running_milli", "pending_milli"]  # fmt: skip
-    headings = {
-        "share_ppm": "share", "entitled_ppm": "entitled", "got_of_used_ppm": "got", "bar": "got | entitled",
-        "funded_gpu_us": "funded h", "unfunded_gpu_us": "unfunded h", "running_milli": "runs", "pending_milli": "waits",
-    }  # fmt: skip
-    shown = [{**row, "budget": indented(row), "bar": bar(row["got_of_used_ppm"], row["entitled_ppm"])} for row in rows]
-    section = Section(rows, without_constant(columns, rows, "pool"), shown=shown, headings=headings,
-                      empty="no budget yet; an operator makes one: apportion budget set lab --share 100%",
-                      drop=("share_ppm", "unfunded_gpu_us", "bar"), flexible="bar")  # fmt: skip
-    after = (
-        ["got: part of the GPU time that was used; runs and waits in GPUs; a parent's line includes those below it"]
-        if rows
-        else []
-    )
-    return Answer([section], after=after, as_of=reply.as_of)
-
-
-def indented(row: dict[str, Any]) -> str:
-    """Return the budget's own name, indented by its depth; a closed one says so."""
-    path = str(row["budget"])
-    depth = path.count("/")
-    return "  " * depth + path.rsplit("/", 1)[-1] + (" (closed)" if row.get("closed") else "")
-
-
-def bar(got_ppm: int | None, entitled_ppm: int | None) -> str:
-    """Return a bar of what was got, with a mark where the entitlement ends: ``####|...`` or ``######|##``."""
-    if got_ppm is None or entitled_ppm is None:
-        return ""
-    scale = max(got_ppm, entitled_ppm, 1)
-    filled = (got_ppm * BAR + scale // 2) // scale
-    mark = min(BAR - 1, (entitled_ppm * BAR + scale // 2) // scale)
-    cells = ["#" if position < filled else "." for position in range(BAR)]
-    cells.insert(mark if mark < BAR - 1 or entitled_ppm < scale else BAR, "|")
-    return "".join(cells)
+# -- usage -------------------------------------------------------------------------------------------------------------
 
 
 async def usage(

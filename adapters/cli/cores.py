@@ -1,0 +1,50 @@
+"""The core as it was after a record, for verbs that show the core's own numbers.
+
+Starts at the newest snapshot at or before the record and trusts the stored decisions from there, so it is quick on the
+machine that runs the core; elsewhere it reads the whole log, and says how far it is. A snapshot whose record is not in this
+log is passed over. Never writes, never decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from apportion.adapters.cli.showing import progress
+from apportion.adapters.cli.stores import Logs, open_logs
+from apportion.adapters.cli.verbs import Place, use_kernels
+
+if TYPE_CHECKING:
+    from apportion.core.engine import Core
+
+
+async def core_at(place: Place, seq: int) -> Core:
+    """Return the core after record ``seq``, a decided tick. Raises ``Failure`` when there is no log, ``ApportionError``."""
+    use_kernels()
+    from apportion.adapters.replaying import core_from, state_at
+
+    if seq == 0:
+        return core_from(None)
+    async with open_logs(place) as logs:
+        start = await _snapshot(place, logs, seq)
+        with progress("core", quiet=place.as_json) as show:
+            return await state_at(logs.events, logs.decisions, seq, start, show)
+
+
+async def _snapshot(place: Place, logs: Logs, seq: int) -> bytes | None:
+    """Return the newest snapshot at or before ``seq`` that belongs to this log and to this program."""
+    from apportion.adapters.replaying import core_from
+    from apportion.adapters.snapshots import DiskSnapshots, record_hash
+    from apportion.core.errors import SnapshotInvalid
+
+    found = DiskSnapshots(place.home.snapshots).load_with_meta(seq)
+    if found is None:
+        return None
+    meta, data = found
+    records = await logs.events.read(meta.seq - 1, 1)
+    if not records or meta.record_hash not in ("", record_hash(records[0].subject, records[0].body)):
+        return None
+    try:
+        core_from(data)
+    except SnapshotInvalid:
+        return None
+    return data
