@@ -27,10 +27,11 @@ def standing_of(payer: str, protected_until_ms: int, now_ms: int) -> str:
 
 def pools(core: Core) -> list[dict[str, Any]]:
     """Return what the allowances of each pool rest on."""
+    from apportion.core.lag import owed_us
     from apportion.core.policy.funding import capacity_milli, shares_of
 
     state, shares = _now(core), shares_of(core.state)
-    lags, rows = _lags(state), []
+    lags, rows = owed_us(state), []
     for row in range(state.pool.used):
         root = int(state.pool.root[row])
         rows.append(
@@ -42,7 +43,7 @@ def pools(core: Core) -> list[dict[str, Any]]:
                 "allowance_milli": int(shares.allowance[root]),
                 "catch_up_milli": int(shares.catch_up[row]),
                 "given_up_milli": int(shares.given_up[row]),
-                "lag_gpu_us": lags[root],
+                "lag_gpu_us": int(lags[root]),
             }
         )
     return rows
@@ -50,12 +51,13 @@ def pools(core: Core) -> list[dict[str, Any]]:
 
 def budgets(core: Core) -> list[dict[str, Any]]:
     """Return one row per budget line, in the order of the tree; an inner line is the sum of its leaves."""
+    from apportion.core.lag import owed_us
     from apportion.core.policy.funding import shares_of
 
     state, shares = _now(core), shares_of(core.state)
-    runs, lags = _runs(state), _lags(state)
+    runs, lags = _runs(state), owed_us(state)
     live = (int(row) for row in state.budget.live_rows())
-    rows = [_line(state, shares, row, runs[row], lags[row]) for row in live if state.budget_path(row)]
+    rows = [_line(state, shares, row, runs[row], int(lags[row])) for row in live if state.budget_path(row)]
     return sorted(rows, key=lambda found: (found["pool"], found["budget"].split("/")))
 
 
@@ -78,6 +80,8 @@ def _line(state: State, shares: Shares, row: int, runs: dict[str, int], lag_us: 
         "entitled_milli": int(shares.entitled[row]),
         "lag_gpu_us": lag_us,
         "horizon_ms": horizon_ms,
+        "forfeited_gpu_us": int(table.forfeited_us[row]),  # owed to it, and struck while it could not take it
+        "forgiven_gpu_us": int(table.forgiven_us[row]),  # owed by it, and struck with what others forfeited
         "owed_milli": lag_us // horizon_ms if leaf else None,  # floor, also below zero
         "demand_milli": int(table.running_milli[row]) + int(table.pending_milli[row]),
         "wanted_milli": int(shares.wanted[row]) if leaf else None,
@@ -89,18 +93,6 @@ def _line(state: State, shares: Shares, row: int, runs: dict[str, int], lag_us: 
         **{f"{name}_milli": runs[name] for name in (*STANDINGS, "idle_cycles")},
         "pending_milli": int(table.pending_milli[row]),
     }
-
-
-def _lags(state: State) -> list[int]:
-    """Return what each budget line is owed, those below it included."""
-    from apportion.core.kernels import share
-
-    table, sums = state.budget, state.budget.column("lag_us").copy()
-    for root in (int(row) for row in state.pool.column("root")):
-        own = int(sums[root])  # a pool without budgets has a root without children
-        share.sum_up(root, table.used, table.pool, table.parent, table.children, sums)
-        sums[root] = sums[root] if int(table.children[root]) else own
-    return [int(value) for value in sums]
 
 
 def _runs(state: State) -> list[dict[str, int]]:
