@@ -124,11 +124,17 @@ class NodeLeft(Event, frozen=True):
 
 
 class BudgetSet(Event, frozen=True):
-    """Create a budget or change its entitlement. The parent must exist; sibling shares may not exceed 1,000,000 ppm."""
+    """Create a budget or change its entitlement. The parent must exist; sibling shares may not exceed 1,000,000 ppm, ever.
+
+    The share holds from ``from_ms`` until ``until_ms`` and replaces what was planned for that time; afterwards the budget
+    is entitled to what it would have been without this event, or to 0 when it did not exist.
+    """
 
     pool: Name
     budget: BudgetPath
     share_ppm: SharePpm
+    from_ms: Instant = 0  # exactly at this instant; 0, or one that is past: at once
+    until_ms: Instant = 0  # 0 = until another event
     reason: Text = ""
 
 

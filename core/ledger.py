@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core import lag, usage
+from apportion.core import lag, planned, usage
 from apportion.core.decisions import PoolBooks
 from apportion.core.errors import check
 from apportion.core.kernels import accrue as accrue_kernels
@@ -28,7 +28,18 @@ I64 = NDArray[np.int64]
 
 
 def accrue(state: State, now_ms: int) -> None:
-    """Bring all accounts and lags to ``now_ms``; must precede every change of a rate."""
+    """Bring all accounts and lags to ``now_ms``; must precede every change of a rate.
+
+    Entitlements that were planned for an instant on the way change exactly there.
+    """
+    while 0 < state.counters.planned_ms <= now_ms:
+        _accrue(state, state.counters.planned_ms)
+        planned.take_effect(state)
+        _store_barred(state)
+    _accrue(state, now_ms)
+
+
+def _accrue(state: State, now_ms: int) -> None:
     elapsed = now_ms - state.counters.accrued_ms
     if elapsed <= 0:
         return
@@ -209,8 +220,12 @@ def barred_lines(state: State, outstanding: I64) -> I64:
 
 
 def refresh_barred(state: State) -> None:
-    """Store which lines are barred from now on: after every cycle, and by every event that moves money, opens or closes."""
+    """Store which lines are barred from now on: after every cycle, and whenever money moves or a line opens or closes."""
     accrue(state, state.counters.time_ms)
+    _store_barred(state)
+
+
+def _store_barred(state: State) -> None:
     barred = barred_lines(state, reserved_us(state, state.counters.accrued_ms))
     stored = state.budget.column("barred")
     if not np.array_equal(stored, barred):

@@ -19,8 +19,9 @@ class Budgets:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.versions = Sheet(
-            "dim.budget_version", "seq", "time_ms", "pool", "budget", "parent", "share_ppm", "closed", "principal", "reason"
-        )
+            "dim.budget_version", "seq", "time_ms", "pool", "budget", "parent", "share_ppm", "closed", "from_ms", "until_ms",
+            "principal", "reason",
+        )  # fmt: skip
         self.members = Sheet(
             "dim.member_version", "seq", "time_ms", "budget", "member", "role", "held", "principal", "reason"
         )
@@ -34,19 +35,23 @@ class Budgets:
         ).fetchall()
         self.share_ppm = {(pool, budget): share for pool, budget, share in found}
 
-    def _version(self, at: Said, pool: str, budget: str, closed: bool, reason: str) -> None:
-        parent = budget.rpartition("/")[0]
-        share = self.share_ppm[pool, budget]
-        self.versions.rows.append((at.seq, at.time_ms, pool, budget, parent, share, closed, at.principal, reason))
+    def _version(
+        self, at: Said, event: events.BudgetSet | events.BudgetClosed, closed: bool, from_ms: int = 0, until_ms: int = 0
+    ) -> None:
+        parent = event.budget.rpartition("/")[0]
+        share, begin_ms = self.share_ppm[event.pool, event.budget], max(from_ms, at.time_ms)
+        self.versions.rows.append(
+            (at.seq, at.time_ms, event.pool, event.budget, parent, share, closed, begin_ms, until_ms, at.principal, event.reason)
+        )
 
     def budget_set(self, at: Said, event: events.BudgetSet) -> None:
-        """A line exists, or has another share; a closed one is open again."""
+        """A line exists, or has another share for a time; a closed one is open again."""
         self.share_ppm[event.pool, event.budget] = event.share_ppm
-        self._version(at, event.pool, event.budget, False, event.reason)
+        self._version(at, event, False, event.from_ms, event.until_ms)
 
     def budget_closed(self, at: Said, event: events.BudgetClosed) -> None:
         """Nothing new is admitted on the line."""
-        self._version(at, event.pool, event.budget, True, event.reason)
+        self._version(at, event, True)
 
     def budget_granted(self, at: Said, event: events.BudgetGranted) -> None:
         """GPU time is put into a budget."""

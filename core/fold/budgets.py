@@ -1,13 +1,16 @@
 """Fold of the budget tree and of people's rights on it.
 
-A line is created by its first ``budget.set``; parents first. Shares of siblings may not exceed 1,000,000 ppm. Workloads charge
-leaves only, so a line with live workloads cannot get children; its lag and usage move to its first child, so that lags of
-leaves keep summing to zero.
+A line is created by its first ``budget.set``; parents first, and an open line has an open parent. Shares of siblings may not
+exceed 1,000,000 ppm, neither now nor at any instant that is planned. Workloads charge leaves only, so a line with live
+workloads cannot get children; its lag and usage move to its first child, so that lags of leaves keep summing to
+zero.
 """
 
 from __future__ import annotations
 
-from apportion.core import lag, ledger
+import numpy as np
+
+from apportion.core import lag, ledger, planned
 from apportion.core.events import (
     BudgetClosed,
     BudgetGranted,
@@ -32,7 +35,7 @@ def _line(state: State, pool: str, path: str) -> int | No:
 
 
 def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No | None:
-    """Create a line, or change its entitlement."""
+    """Create a line, or change what it is entitled to from one instant until another."""
     above = event.budget.rpartition("/")[0]
     if not (is_operator(state, principal) or (above and may_administer(state, principal, above))):
         return not_permitted(principal, f"set the share of {event.budget}: that is for an administrator of what is above it")
@@ -41,30 +44,60 @@ def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No 
         return parent
     budget = state.budget
     row = budget.row_of.get(state.budget_key(event.pool, event.budget))
-    siblings = (budget.column("parent") == parent) & (budget.column("closed") == 0)
-    total = int(budget.column("share_ppm")[siblings].sum()) + event.share_ppm
-    if row is not None:
-        total -= int(budget.share_ppm[row]) if not budget.closed[row] else 0
-    if total > PPM:
-        return No(Refusal.OVERCOMMITTED, "share_ppm", numbers={"sum_ppm": total, "limit_ppm": PPM}, entity=event.budget)
+    from_ms = max(event.from_ms, state.counters.time_ms)
+    until_ms = event.until_ms or planned.NEVER_MS
+    if until_ms <= from_ms:
+        return No(Refusal.INVALID_DATA, "until_ms", "must be after the beginning", {"from_ms": from_ms}, event.budget)
+    if row is not None and len(planned.changes_of(state, row)) > planned.PLANNED_MAX - 2:
+        limit = {"limit": planned.PLANNED_MAX}
+        return No(Refusal.INVALID_DATA, "from_ms", "too many changes are planned already", limit, event.budget)
+    for at_ms in planned.instants(state, [parent], from_ms, until_ms):
+        if planned.entitlement_at(state, parent, at_ms)[1]:
+            return No(Refusal.BUDGET_CLOSED, "budget", f"{above} is closed then", {"at_ms": at_ms}, above)
+    no = _overcommitted(state, event, parent, row, from_ms, until_ms)
+    if no is not None:
+        return no
     if row is None and budget.workloads[parent]:
         return No(Refusal.BUDGET_IN_USE, "budget", f"{above} has live workloads of its own", entity=above)
     ledger.accrue(state, state.counters.time_ms)
     if row is None:
-        row = budget.add(state.budget_key(event.pool, event.budget))
-        budget.pool[row] = state.pool.row_of[event.pool]
-        budget.parent[row] = parent
-        if not budget.children[parent]:
-            lag.hand_down(state, parent, row)
-            budget.usage_us[row] = budget.usage_us[parent]
-            budget.usage_us[parent] = 0
-        budget.children[parent] += 1
-    budget.share_ppm[row] = event.share_ppm
-    budget.closed[row] = 0
+        row = _new_line(state, event, parent)
+        planned.paint_new(state, row, from_ms, until_ms, (event.share_ppm, 0))
+    else:
+        planned.paint(state, row, from_ms, until_ms, (event.share_ppm, 0))
     state.counters.fair_stale = 1
     ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None
+
+
+def _overcommitted(
+    state: State, event: BudgetSet, parent: int, row: int | None, from_ms: int, until_ms: int
+) -> No | None:
+    """Refuse when at some instant the open siblings' shares would exceed the whole; the first such instant is told."""
+    siblings = [int(line) for line in np.flatnonzero(state.budget.column("parent") == parent) if line != row]
+    for at_ms in planned.instants(state, siblings, from_ms, until_ms):
+        total = event.share_ppm
+        for line in siblings:
+            share_ppm, closed = planned.entitlement_at(state, line, at_ms)
+            total += 0 if closed else share_ppm
+        if total > PPM:
+            numbers = {"sum_ppm": total, "limit_ppm": PPM, "at_ms": at_ms}
+            return No(Refusal.OVERCOMMITTED, "share_ppm", numbers=numbers, entity=event.budget)
+    return None
+
+
+def _new_line(state: State, event: BudgetSet, parent: int) -> int:
+    budget = state.budget
+    row = budget.add(state.budget_key(event.pool, event.budget))
+    budget.pool[row] = state.pool.row_of[event.pool]
+    budget.parent[row] = parent
+    if not budget.children[parent]:
+        lag.hand_down(state, parent, row)
+        budget.usage_us[row] = budget.usage_us[parent]
+        budget.usage_us[parent] = 0
+    budget.children[parent] += 1
+    return row
 
 
 def budget_granted(state: State, event: BudgetGranted, principal: str, _seq: int) -> No | None:
@@ -77,7 +110,7 @@ def budget_granted(state: State, event: BudgetGranted, principal: str, _seq: int
     budget = state.budget
     if int(budget.granted_us[row]) + event.gpu_us > MAX_GRANT_GPU_US:
         return No(Refusal.INVALID_DATA, "gpu_us", "the sum of grants would exceed the limit", {"limit_gpu_us": MAX_GRANT_GPU_US})
-    if budget.closed[row]:
+    if not planned.ever_open(state, row):
         return No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
     ledger.accrue(state, state.counters.time_ms)
     if not budget.metered[row]:
@@ -117,7 +150,7 @@ def budget_transferred(state: State, event: BudgetTransferred, principal: str, _
 
 
 def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) -> No | None:
-    """Close a line without open children: nothing new is admitted, what runs becomes unfunded."""
+    """Close a line without open children: nothing new is admitted, what runs becomes unfunded, what was planned is off."""
     above = event.budget.rpartition("/")[0]
     if not (is_operator(state, principal) or (above and may_administer(state, principal, above))):
         return not_permitted(principal, f"close {event.budget}")
@@ -125,13 +158,13 @@ def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) 
     if isinstance(row, No):
         return row
     budget = state.budget
-    if budget.closed[row]:
+    if not planned.ever_open(state, row):
         return No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
-    open_children = (budget.column("parent") == row) & (budget.column("closed") == 0)
-    if open_children.any():
+    below = [int(child) for child in np.flatnonzero(budget.column("parent") == row)]
+    if any(planned.ever_open(state, child) for child in below):
         return No(Refusal.BUDGET_IN_USE, "budget", "close the budgets below it first", entity=event.budget)
     ledger.accrue(state, state.counters.time_ms)
-    budget.closed[row] = 1
+    planned.paint(state, row, state.counters.time_ms, planned.NEVER_MS, (int(budget.share_ppm[row]), 1))
     ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None

@@ -109,6 +109,8 @@ def _fold_any(state: State, record: Record, parts: tuple[str, str] | None) -> bo
 def _dispatch(state: State, record: Record, principal: str, event_id: str, event: events.Event) -> No | None:
     if not state.counters.opened and not isinstance(event, events.LogOpened):
         return No(Refusal.LOG_NOT_OPENED, detail="the first record must be log.opened")
+    if 0 < state.counters.planned_ms <= state.counters.time_ms:
+        ledger.accrue(state, state.counters.time_ms)  # what was planned for an instant before this record is in force by now
     if isinstance(event, events.ClockTick):
         return _tick(state, principal)
     if not isinstance(event, events.BudgetGranted | events.BudgetTransferred):

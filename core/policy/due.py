@@ -1,7 +1,8 @@
 """When must the next cycle run, if nothing happens until then? A pure function of the state.
 
 The least of: a node's silence becoming a timeout, a placed run's start limit, a stopping run's last moment, a back-off's end, the
-end of a protected time, a granted budget's last microsecond, and the review interval while there is work. Too early is harmless
+end of a protected time, a granted budget's last microsecond, a planned change of an entitlement, and the review interval while
+there is work. Too early is harmless
 (a cycle that decides nothing), too late is not.
 """
 
@@ -20,6 +21,8 @@ def due_ms(state: State) -> int | None:
     times: list[int] = []
     _node_times(state, times)
     _run_times(state, times)
+    if state.counters.planned_ms:
+        times.append(state.counters.planned_ms)
     waiting = state.queue[: state.queued]
     if state.queued or len(state.run):
         live = state.pool.column("review_ms")

@@ -193,3 +193,12 @@ class ChangeTable(Table):
     """Changes of money made by events: a second copy of one does nothing. Key: envelope id, kept ``CHANGE_RETENTION_MS``."""
 
     made_ms: Column
+
+
+class PlannedTable(Table):
+    """Entitlements that begin in the future. No key; at most one row per line and instant."""
+
+    budget: Column
+    at_ms: Column  # above 0 in every row that is in use
+    share_ppm: Column
+    closed: Column

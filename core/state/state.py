@@ -39,6 +39,7 @@ class Counters:
     refused: int = 0
     pruned_ms: int = 0
     decaying: int = 0  # pools whose usage is remembered (policy fair_tree)
+    planned_ms: int = 0  # next instant at which an entitlement changes as planned; 0 = none
     silence_ms: int = 0  # a gap of the whole log above this excuses every node: half the least heartbeat timeout
 
 
@@ -60,6 +61,7 @@ class State:
     principal: schema.PrincipalTable = field(default_factory=schema.PrincipalTable)
     closed: schema.ClosedTable = field(default_factory=schema.ClosedTable)
     change: schema.ChangeTable = field(default_factory=schema.ChangeTable)
+    planned: schema.PlannedTable = field(default_factory=schema.PlannedTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
@@ -80,6 +82,7 @@ class State:
             "principal": self.principal,
             "closed": self.closed,
             "change": self.change,
+            "planned": self.planned,
         }
 
     def budget_key(self, pool: str, path: str) -> str:

@@ -3,20 +3,21 @@
 -- pool varchar null
 with line as (
     select 0 as section_order, 'version' as section, seq, time_ms, pool, budget, principal, reason, share_ppm,
-        case when closed then 'closed' else 'set' end as what, '' as member, 0 as gpu_us, 0 as unfunded_gpu_us
+        case when closed then 'closed' else 'set' end as what, '' as member, 0 as gpu_us, 0 as unfunded_gpu_us, from_ms, until_ms
     from dim.budget_version where budget = $budget and seq <= $seq
     union all
-    select 1, l.kind, l.seq, l.time_ms, l.pool, l.budget, e.principal, coalesce(e.body->>'$.data.reason', ''), null, l.kind, '', l.amount_gpu_us, 0
+    select 1, l.kind, l.seq, l.time_ms, l.pool, l.budget, e.principal, coalesce(e.body->>'$.data.reason', ''), null, l.kind, '', l.amount_gpu_us, 0, 0, 0
     from fact.ledger as l left join raw.event_log as e on e.seq = l.seq
     where l.budget = $budget and l.account = 'budget' and l.kind in ('grant', 'transfer') and l.seq <= $seq
     union all
     -- roles hold for everything below the path they were given on
-    select 2, 'member', seq, time_ms, '', budget, principal, reason, null, role, member, 0, 0
+    select 2, 'member', seq, time_ms, '', budget, principal, reason, null, role, member, 0, 0, 0, 0
     from dim.member
     where held and seq <= $seq and coalesce(valid_to_seq > $seq, true) and ($budget = budget or starts_with($budget, budget || '/'))
     union all
     select 3, 'burn', day * 86400000, day * 86400000, pool, $budget, '', '', null, strftime(make_timestamp(day * 86400000000), '%Y-%m-%d'),
-        '', sum(case when payer = 'budget' then gpu_us else 0 end)::bigint, sum(case when payer = 'budget' then 0 else gpu_us end)::bigint
+        '', sum(case when payer = 'budget' then gpu_us else 0 end)::bigint, sum(case when payer = 'budget' then 0 else gpu_us end)::bigint,
+        0, 0
     from (
         select pool, payer, day, gpus_milli * (least(end_ms, (day + 1) * 86400000) - greatest(start_ms, day * 86400000)) as gpu_us
         from (
@@ -28,7 +29,7 @@ with line as (
     group by pool, day
 )
 select section, case when section <> 'burn' then seq end as seq, time_ms, pool, budget, what, share_ppm, gpu_us, unfunded_gpu_us, member,
-    principal, reason
+    nullif(from_ms, 0) as from_ms, nullif(until_ms, 0) as until_ms, principal, reason
 from line
 where $pool is null or pool = $pool or pool = ''
 order by section_order, line.seq, pool

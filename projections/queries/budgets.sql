@@ -1,7 +1,7 @@
 -- Which budgets are there, what is each entitled to, granted, and has it left?
 -- pool varchar null
 with line as (
-    select * from mart.budget_at($seq)
+    select * from mart.budget_at($seq, $as_of_ms)
 ),
 moved as (
     select pool, budget, min(case when kind = 'grant' then time_ms end) as metered_ms, min(case when kind = 'grant' then seq end) as metered_seq,

@@ -4,8 +4,8 @@ with burn as (
     select * from mart.burn_at($seq, $as_of_ms)
 ),
 line as (
-    select *, not exists (select 1 from mart.budget_at($seq) as c where c.pool = b.pool and c.parent = b.budget and not c.closed) as is_leaf
-    from mart.budget_at($seq) as b
+    select *, not exists (select 1 from mart.budget_at($seq, $as_of_ms) as c where c.pool = b.pool and c.parent = b.budget and not c.closed) as is_leaf
+    from mart.budget_at($seq, $as_of_ms) as b
 ),
 supply as (
     select pool, supply_gpu_us, funded_gpu_us + unfunded_gpu_us as used_gpu_us from fact.books where seq = $seq

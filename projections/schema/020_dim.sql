@@ -62,6 +62,8 @@ create table dim.budget_version (
     parent varchar,        -- '' = the pool's root
     share_ppm bigint,      -- of its parent
     closed boolean,
+    from_ms bigint,        -- the row holds in [from, until) unless a later row covers the instant as well
+    until_ms bigint,       -- 0 = no end
     principal varchar,
     reason varchar
 );

@@ -86,12 +86,19 @@ from dim.node
 where seq <= q and gpus > 0;
 
 -- Budget lines as they stood, with the part of the pool's time each is entitled to.
-create macro mart.budget_at(q) as table
-with recursive line as (
-    select pool, budget, parent, share_ppm, closed, seq, time_ms, principal, reason
+-- The last row that covers the instant counts; where none does a line is closed before it first begins, and has no share after.
+create macro mart.budget_at(q, ms) as table
+with recursive said as (
+    select *, min(from_ms) over (partition by pool, budget) as begin_ms,
+        from_ms <= ms and (until_ms = 0 or ms < until_ms) as covers
     from dim.budget_version
     where seq <= q
-    qualify row_number() over (partition by pool, budget order by seq desc) = 1
+),
+line as (
+    select pool, budget, parent, case when covers then share_ppm else 0 end as share_ppm,
+        case when covers then closed else ms < begin_ms end as closed, seq, time_ms, principal, reason
+    from said
+    qualify row_number() over (partition by pool, budget order by covers desc, seq desc) = 1
 ),
 tree as (
     select *, 1 as level, case when closed then 0 else share_ppm end as entitled_ppm

@@ -44,7 +44,7 @@ def test_questions_are_answered_with_their_tick(copy: Path) -> None:
         "with recursive n(i) as (select 1 union all select i + 1 from n where i < 5) select sum(i) from n",
         "explain select * from fact.workload",
         "explain analyze select count(*) from fact.workload",
-        "select * from mart.budget_at((select max(seq) from fact.cycle))",
+        "select * from mart.budget_at((select max(seq) from fact.cycle), 0)",
         "from fact.workload select workload where principal = 'ann' limit 3",
         "select current_date, 1.5::decimal(4, 2), 'x'::blob, [1, 2], {'a': 1}, null, interval 1 day, 2::hugeint ** 100",
         "select workload, row_number() over (order by seq) from fact.workload qualify row_number() over (order by seq) < 3",

@@ -30,8 +30,7 @@ from apportion.core.envelope import Record
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from tests.core.invariants import in_progress, offered, path_of, used_by_gpu
-from tests.core.oracles import water_fill
-from tests.strategies import Trees
+from tests.core.outlook import Outlook
 
 
 @dataclass
@@ -55,8 +54,7 @@ class Books:
         self.rates: Counter[tuple[str, int]] = Counter()  # (account, pool row or budget row)
         self.totals: Counter[tuple[str, int]] = Counter()
         self.lag: Counter[int] = Counter()
-        self.lag_rates: dict[int, int] = {}
-        self.leaves: list[int] = []  # as they were after the last record
+        self.outlook: Outlook | None = None  # as it was after the last record, with what is planned
         self.closed: Counter[tuple[str, str, str]] = Counter()  # (account, pool, path): time of closed runs, after refunds
         self.live: dict[str, Live] = {}
         self.admitted: dict[str, WorkloadAdmitted] = {}
@@ -66,8 +64,6 @@ class Books:
         self.lost: set[tuple[str, str]] = set()  # budgets that lost a run in this cycle
         self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
         self.policies: list[int] = []  # of pools, after the last record
-        self.demand: dict[int, int] = {}  # as it was after the last record
-        self.barred: list[bool] = []  # likewise
         self.posted: Counter[tuple[str, int]] = Counter()  # forfeited and forgiven lag per line, own and below
         self.plain: Counter[int] = Counter()  # lag of every line as integrated on its own level, nothing forfeited
 
@@ -76,15 +72,8 @@ class Books:
     def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
         """Integrate up to the record, take its cycle in, compare, and note the rates from here on."""
         state = core.state
-        elapsed_ms = core.time_ms - self.time_ms
-        assert elapsed_ms >= 0, "time never runs backwards"
-        for key, rate in self.rates.items():
-            self.totals[key] += rate * elapsed_ms
-        for line, rate in self.lag_rates.items():
-            self.plain[line] += rate * elapsed_ms
-            if line in self.leaves:
-                self.lag[line] += rate * elapsed_ms
-        self.time_ms = core.time_ms
+        assert core.time_ms >= self.time_ms, "time never runs backwards"
+        self._integrate(core.time_ms)
         self._inherit_lag(state)
         self._follow_policies(state)
         if batch is not None:
@@ -94,12 +83,28 @@ class Books:
                 self._take(state, decision, batch)
             self._check_promises(state)
         self.rates = rates_of(state)
-        self.lag_rates = lag_rates_of(state)
         self._compare(state)
+        self.outlook = Outlook(state, self.outlook)
+
+    def _integrate(self, until_ms: int) -> None:
+        """Add rate x time up to ``until_ms``, in parts where an entitlement changes as planned."""
+        outlook = self.outlook
+        instants = sorted({change[0] for change in outlook.planned if change[0] <= until_ms}) if outlook else []
+        for at_ms in [*instants, until_ms]:
+            elapsed_ms = max(0, at_ms - self.time_ms)
+            for key, rate in self.rates.items():
+                self.totals[key] += rate * elapsed_ms
+            for line, rate in outlook.rates().items() if outlook and elapsed_ms else ():
+                self.plain[line] += rate * elapsed_ms
+                if line in outlook.leaves:
+                    self.lag[line] += rate * elapsed_ms
+            self.time_ms += elapsed_ms
+            if outlook and at_ms in instants:
+                outlook.step(at_ms, lambda line: self.totals["charged_us", line])
 
     def _inherit_lag(self, state: State) -> None:
         """A line that got its first child hands down its lag, and what was posted on it."""
-        for line in self.leaves:
+        for line in self.outlook.leaves if self.outlook else ():
             below = [other for other in range(state.budget.used) if int(state.budget.parent[other]) == line]
             if below:
                 self.lag[below[0]] = self.lag.pop(line, 0)
@@ -124,7 +129,8 @@ class Books:
         """
         for leaf in sorted(self.lag):
             pool = int(state.budget.pool[leaf])
-            if self.lag[leaf] <= 0 or (self.demand.get(leaf, 0) and not self.barred[leaf]):
+            assert self.outlook is not None, "a cycle cannot be the first record"
+            if self.lag[leaf] <= 0 or not (self.outlook.idle(leaf) or self.outlook.barred[leaf]):
                 continue
             debtors = [
                 other for other in sorted(self.lag) if self.lag[other] < 0 and int(state.budget.pool[other]) == pool
@@ -307,18 +313,13 @@ class Books:
                 own = self.totals[name, line]
                 assert total == own, f"{name} of {state.budget.keys[line]}: {total}, integrated {own}"
         self._compare_runs(state, ahead_ms)
-        if not state.counters.fair_stale or not ahead_ms:
+        due = 0 < state.counters.planned_ms <= state.counters.time_ms
+        if not due and (not state.counters.fair_stale or not ahead_ms):
             for line in range(state.budget.used):
                 lag = int(state.budget.lag_us[line]) + ahead_ms * int(state.budget.lag_milli[line])
                 own = (self.plain if state.budget.children[line] else self.lag)[line]
                 assert lag == own, f"lag of {state.budget.keys[line]}: {lag}, integrated {own}"
         self._check_levels(state)
-        self.demand = {
-            line: int(state.budget.running_milli[line]) + int(state.budget.pending_milli[line])
-            for line in range(state.budget.used)
-        }
-        self.leaves = [line for line in range(state.budget.used) if not state.budget.children[line]]
-        self.barred = [bool(barred) for barred in state.budget.column("barred")]
 
     def _check_levels(self, state: State) -> None:
         """On every level: the lags of the leaves below are the line's, less what they forfeited, plus what was forgiven."""
@@ -375,30 +376,4 @@ def rates_of(state: State) -> Counter[tuple[str, int]]:
             rates["unfunded", int(state.run.pool[run])] += milli
         for line in path_of(state, int(state.run.budget[run])):
             rates["charged_us" if funded else "unfunded_us", line] += milli
-    return rates
-
-
-def lag_rates_of(state: State) -> dict[int, int]:
-    """Return per line what it would get of the delivered GPUs, less what it holds; what waits on a barred line does not count."""
-    budget, rows = state.budget, range(state.budget.used)
-    tree = Trees(
-        [int(budget.pool[row]) for row in rows], [int(budget.parent[row]) for row in rows],
-        [int(budget.share_ppm[row]) for row in rows], [int(root) for root in state.pool.column("root")],
-    )  # fmt: skip
-    running: Counter[int] = Counter()
-    demand: Counter[int] = Counter()
-    for run in in_progress(state):
-        if not state.run.idle_cycles[run]:
-            running[int(state.run.budget[run])] += int(state.run.gpus_milli[run])
-            demand[int(state.run.budget[run])] += int(state.run.gpus_milli[run])
-    for row in state.workload.live_rows():
-        waits = int(state.workload.state[row]) in (schema.PENDING, schema.HELD) and state.workload.min_runtime_ms[row]
-        if waits and not budget.barred[int(state.workload.budget[row])]:
-            demand[int(state.workload.budget[row])] += int(state.workload.gpus_milli[row])
-    rates: dict[int, int] = {}
-    for pool, root in enumerate(tree.root):
-        leaves = tree.leaves(pool)
-        delivered = water_fill(tree, root, sum(running[leaf] for leaf in leaves), [demand[row] for row in rows])
-        held = {row: sum(running[leaf] for leaf in leaves if row in path_of(state, leaf)) for row in delivered}
-        rates |= {row: delivered[row] - held[row] for row in delivered}
     return rates

@@ -218,7 +218,9 @@ class Chaos:
         pool, budget, who, amount = pick(POOLS), pick(BUDGETS), pick(PEOPLE), pick((1, 60_000_000, 3_600_000_000, 2**58))
         kind = pick(("set", "set", "grant", "grant", "transfer", "close", "member", "revoke"))
         if kind == "set":
-            self.story.tell(ev.BudgetSet(pool=pool, budget=budget, share_ppm=pick((0, 100_000, 300_000, 1_000_000))), who)
+            share, ahead = pick((0, 100_000, 300_000, 1_000_000)), (0, 0, 0, 1, 60_000, 90_000, 3_600_000)
+            from_ms, until_ms = (self.story.now_ms + ms if ms else 0 for ms in (pick(ahead), 2 * pick(ahead)))
+            self.story.tell(ev.BudgetSet(pool=pool, budget=budget, share_ppm=share, from_ms=from_ms, until_ms=until_ms), who)
         elif kind == "grant":
             self.story.tell(ev.BudgetGranted(pool=pool, budget=budget, gpu_us=amount), who)
         elif kind == "transfer":

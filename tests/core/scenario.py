@@ -23,6 +23,7 @@ from apportion.core.envelope import encode, subject_of
 from apportion.core.policy.funding import shares_of
 from tests.core.books import Books
 from tests.core.invariants import Inspector
+from tests.core.outlook import Timeline
 from tests.core.sights import see
 from tests.core.story import OPERATOR, Story
 from tests.core.words import (
@@ -79,7 +80,7 @@ class Scenario:
     """Plays the lines of one scenario."""
 
     def __init__(self) -> None:
-        self.story = Story(Books(), Inspector())
+        self.story = Story(Books(), Timeline(), Inspector())
         self.shown = {"refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund"}
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
@@ -235,8 +236,13 @@ class Scenario:
 
     # -- budgets and people --------------------------------------------------------------------------------------------
 
-    def do_budget(self, path: str, share: str, pool: str = "p", by: str = OPERATOR) -> None:
-        self.story.tell(ev.BudgetSet(pool=pool, budget=path, share_ppm=share_ppm(share)), by)
+    def _instant(self, text: str) -> int:
+        return self.story.start_ms + whole_ms(text)
+
+    def do_budget(self, path: str, share: str, pool: str = "p", by: str = OPERATOR, **when: str) -> None:
+        """Set a share, ``from=10h until=20h`` of the story."""
+        times = {f"{name}_ms": self._instant(text) for name, text in when.items()}
+        self.story.tell(ev.BudgetSet(pool=pool, budget=path, share_ppm=share_ppm(share), **times), by)
 
     def do_grant(self, path: str, amount: str, pool: str = "p", by: str = OPERATOR, id: str = "") -> None:
         self.story.tell(ev.BudgetGranted(pool=pool, budget=path, gpu_us=gpu_time_us(amount)), by, event_id=id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from apportion.core.lag import owed_us
+from apportion.core.planned import changes_of
 from apportion.core.state import schema
 from apportion.core.units import MILLI
 from tests.core.story import Story
@@ -49,10 +50,21 @@ def budget(story: Story, path: str, pool: str = "p") -> dict[str, str]:
         "jobs": str(int(table.workloads[row])),
         "share": f"{int(table.share_ppm[row]) / 10_000:g}%",
         "state": "closed" if table.closed[row] else "barred" if table.barred[row] else "open",
+        "planned": _planned(story, row),
         "forfeited": gpu_time_text(int(table.forfeited_us[row])),
         "forgiven": gpu_time_text(int(table.forgiven_us[row])),
         "owed": gpu_time_text(int(owed_us(state)[row]) + ahead_ms * int(table.lag_milli[row])),
     }
+
+
+def _planned(story: Story, line: int) -> str:
+    """Return what is planned for a line: ``20%@10h,0%@20h``, closed as ``closed@10h``."""
+    table = story.core.state.planned
+    return ",".join(
+        ("closed" if table.closed[row] else f"{int(table.share_ppm[row]) / 10_000:g}%")
+        + f"@{time_text(int(table.at_ms[row]) - story.start_ms)}"
+        for row in changes_of(story.core.state, line)
+    )  # fmt: skip
 
 
 def pool(story: Story, name: str) -> dict[str, str]:

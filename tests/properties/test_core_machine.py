@@ -18,6 +18,7 @@ from tests.core.books import Books
 from tests.core.chaos import Chaos, Seeded
 from tests.core.followers import Conserving, FastTwin, Twin, check_refusal
 from tests.core.invariants import Inspector
+from tests.core.outlook import Timeline
 from tests.core.story import Story
 from tests.strategies import poison_bodies
 
@@ -52,7 +53,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.story = Story()
         self.chaos = Chaos(self.story, self.dice)
         conserving = Conserving()
-        self.story.watchers = (self.chaos, Books(), Inspector(), conserving, Twin(), FastTwin())
+        self.story.watchers = (self.chaos, Books(), Timeline(), Inspector(), conserving, Twin(), FastTwin())
         self.watching = conserving.watching()
         self.watching.__enter__()
 
@@ -158,7 +159,7 @@ def play(seed: int, actions: int, policies: Sequence[str] = ()) -> Books:
     """Let chaos reign from a seed, with all watchers; the seed is in the message of what fails."""
     story, conserving = Story(), Conserving()
     chaos, books = Chaos(story, Seeded(seed), policies), Books()
-    story.watchers = (chaos, books, Inspector(), conserving, Twin(), FastTwin())
+    story.watchers = (chaos, books, Timeline(), Inspector(), conserving, Twin(), FastTwin())
     with conserving.watching():
         try:
             chaos.begin()

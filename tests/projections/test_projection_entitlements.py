@@ -1,0 +1,70 @@
+"""Entitlements that begin and end by themselves: a projection shows what is in force, who planned it and why."""
+
+from __future__ import annotations
+
+import random
+
+from apportion.core.events import BudgetClosed, BudgetSet
+from apportion.projections import audit, queries
+from apportion.projections.runner import Projection
+from tests.projections.history import HOUR_MS, START_MS, opened
+
+LINES = ("lab", "lab/a", "lab/b", "lab/c")
+
+
+def test_shares_in_force_are_those_of_the_core_whenever_one_looks() -> None:
+    choose = random.Random(5)
+    story = opened(budgets=[("lab", 900_000)])
+    shares: list[dict[str, tuple[int, bool]]] = []
+    for _ in range(60):
+        line = choose.choice(LINES)
+        ahead, length = (choose.choice((0, 0, 1, 3, 7)) for _ in range(2))
+        from_ms = story.now_ms + ahead * HOUR_MS if ahead else 0
+        until_ms = max(from_ms, story.now_ms) + length * HOUR_MS if length else 0
+        share = choose.choice((0, 100_000, 300_000, 900_000))
+        if choose.random() < 0.1:
+            story.say(BudgetClosed(pool="h100", budget=line))
+        else:
+            story.say(BudgetSet(pool="h100", budget=line, share_ppm=share, from_ms=from_ms, until_ms=until_ms))
+        story.tick(after_ms=choose.choice((0, HOUR_MS // 2, HOUR_MS, 2 * HOUR_MS)))
+        table = story.core.state.budget
+        shares.append(
+            {
+                story.core.state.budget_path(row): (int(table.share_ppm[row]), bool(table.closed[row]))
+                for row in range(1, table.used)
+            }
+        )
+
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        for batch, expected in zip(story.logs.batches, shares, strict=True):
+            found = queries.run(projection.con, "budgets", seq=batch.input_seq).dicts()
+            got = {row["budget"]: (row["share_ppm"], row["closed"]) for row in found}
+            open_ = {path: said for path, said in expected.items() if not said[1]}
+            assert {path: got[path] for path in open_} == open_
+            assert {path for path, (_, closed) in got.items() if closed} == set(expected) - set(open_)
+        assert audit.audit(projection.con).failed == []
+    assert any(closed for said in shares for _, closed in said.values()), "something was closed at some time"
+
+
+def test_who_planned_a_change_and_why_is_kept() -> None:
+    story = opened(budgets=[("lab", 400_000)])
+    seq = story.say(
+        BudgetSet(
+            pool="h100", budget="lab", share_ppm=600_000, from_ms=START_MS + HOUR_MS, until_ms=START_MS + 2 * HOUR_MS,
+            reason="the deadline week",
+        )
+    )  # fmt: skip
+    story.tick()
+
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        versions = [
+            row for row in queries.run(projection.con, "budget", budget="lab").dicts() if row["section"] == "version"
+        ]
+        assert [
+            (row["seq"], row["share_ppm"], row["from_ms"], row["until_ms"], row["principal"], row["reason"])
+            for row in versions
+        ][1:] == [(seq, 600_000, START_MS + HOUR_MS, START_MS + 2 * HOUR_MS, "ops", "the deadline week")]
