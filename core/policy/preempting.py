@@ -1,16 +1,25 @@
 """Preemption, planned whole: which unfunded runs must stop so that a funded workload starts (FUNDING rule 1.7).
 
-A run may be a victim when it is unfunded, past its protected time, its budget stays above its allowance by more than half of
-the run (``2 * r - s > 2 * f``, r without the victims already chosen), and its budget did not itself take GPUs by preemption
-within the quantum. Runs on idle cycles may be victims at once and come first. Order of choice: most over-served budget, then
-least work lost since the last checkpoint, latest start, highest row.
+A run may be a victim when (a) it is unfunded, (b) past its protected time, (c) its budget stays above its allowance by more than
+half of it when all victims of the plan are gone (``2 * r + s > 2 * f``: none of them could be funded again at once, and the sum
+of (f - r)^2 falls with each), and (d) its budget did not itself take GPUs by preemption within the quantum. Runs on idle cycles
+may be victims at once. The plan is the one with the least cost, compared number by number:
 
-The plan is tried on copies of the GPU columns with the one feasibility function; victims that turn out not to be needed are
-put back; if the beneficiary would still not fit, there is no plan and nobody dies. The proof that this cannot loop is in
-FUNDING section 1; the property tests assert its quantity at every step.
+1. GPU time since the last checkpoint that would be lost, of each run at most one quantum: who saves his work loses less and goes
+   before who does not, but nobody makes himself a fortress by never saving it; work on idle cycles was promised nothing, and
+   counts 0;
+2. GPUs taken from runs that are not on idle cycles; 3. the GPU time that idle cycles would lose; 4. GPUs taken at all;
+5. GPUs times the place of their budget in the order of (r - f) / share: the most over-served pays first;
+6. the sum of how long ago they started; 7. the sum of how long ago they were submitted, in records.
 
-Naive equivalent: try all subsets of eligible runs in order of size. This greedy choice is minimal (no victim can be put back),
-not always the smallest.
+Never more than ``needed + the largest victim`` is taken. The kernel searches exactly over nodes; after ``STEPS_MAX`` steps it
+takes the best plan found so far, and if that is none, the first one in order of GPUs taken: valid plans, then not proved least.
+
+A victim that turns out not to be needed is put back. That cannot break (c) for the others (what is given up of a budget only
+shrinks), and it is checked again before anybody is told. If the beneficiary would still not fit, nobody dies. The proof that
+this cannot loop is in FUNDING section 1; the property tests assert its quantity at every step.
+
+A pure function of the state; writes nothing but decisions.
 """
 
 from __future__ import annotations
@@ -21,25 +30,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.decisions import Certificate, GpusReserved, RunPreempted
+from apportion.core.kernels import targets as target_kernels
+from apportion.core.kernels import victims as victim_kernels
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
 from apportion.core.state import schema
 from apportion.core.state.holdings import pieces_of
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, gpu_us
+from apportion.core.units import MILLI, PPM, gpu_us
 
 I64 = NDArray[np.int64]
 
+STEPS_MAX = 30_000  # of one search; a few milliseconds
+
 
 @dataclass
-class Victim:
-    """A run chosen to stop, with the numbers its certificate needs."""
+class Field:
+    """Who may be a victim for one beneficiary, one entry per run row, and what each budget may give."""
 
-    run: int
-    leaf: int
-    gpus_milli: int
-    running_milli: int  # of its budget, without victims chosen before it
+    eligible: I64
+    cost: I64  # runs x target_kernels.COSTS
+    leaf: I64  # budget row, -1 on idle cycles
+    milli: I64
+    room: I64  # per budget row: 2 * (running - allowance)
+    rank: I64  # per budget row: place in the order of over-service
 
 
 def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked: I64) -> list[int] | None:
@@ -47,60 +62,130 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
 
     ``masked`` (per node row) > 0 leaves out the nodes kept for somebody else's reservation.
     """
-    used = state.gpu.column("used_milli").copy()
-    chosen = _choose(state, shares, workload, used, masked)
-    if chosen is None:
+    field = _field(state, shares, workload)
+    if not field.eligible.any():
         return None
-    victims, gpus = chosen
+    chosen, proved = _search(state, field, workload, masked)
+    found = _fill_back(state, workload, chosen, masked, proved=proved)
+    if found is None:
+        return None
+    victims, gpus = _in_order(state, field, found[0]), found[1]
+    if not _allowed(state, field, victims, int(state.workload.gpus_milli[workload])):
+        return None
     _write(state, emit, shares, workload, victims, gpus)
-    return [int(state.run.workload[victim.run]) for victim in victims]
+    return [int(state.run.workload[run]) for run in victims]
 
 
-def _choose(
-    state: State, shares: Shares, workload: int, used: I64, masked: I64
-) -> tuple[list[Victim], list[int]] | None:
-    eligible = _eligible(state, workload)
-    if not eligible:
-        return None
-    everything = used.copy()
-    for run in eligible:
-        _give_back(state, run, everything, -1)
-    if not find_gpus(state, workload, everything, masked):
-        return None
-    running = {leaf: int(shares.running[leaf]) for leaf in (int(state.run.budget[run]) for run in eligible)}
-    weights = {leaf: _weight(state, leaf) for leaf in running}
-    victims: list[Victim] = []
-    gpus: list[int] = []
-    while not gpus:
-        run = _next_victim(state, shares, eligible, running, weights)
-        if run < 0:
-            return None
-        eligible.remove(run)
-        leaf, milli = int(state.run.budget[run]), int(state.run.gpus_milli[run])
-        victims.append(Victim(run, leaf, milli, running[leaf]))
-        if not state.run.idle_cycles[run]:
-            running[leaf] -= milli
+def _field(state: State, shares: Shares, workload: int) -> Field:
+    """Apply rules (a), (b), (d), and (c) for each run alone; and count costs."""
+    run, budget, now_ms = state.run, state.budget, state.counters.time_ms
+    pool, taker = int(state.workload.pool[workload]), int(state.workload.budget[workload])
+    quantum_ms = int(state.pool.quantum_ms[pool])
+    leaf, milli = run.column("budget"), run.column("gpus_milli")
+    idle = run.column("idle_cycles") == 1
+    room = 2 * (shares.running - shares.allowance)
+    phases, took_ms = run.column("state"), budget.column("took_ms")
+    graced = (took_ms > 0) & (now_ms - took_ms < quantum_ms)
+    eligible = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
+    eligible &= (run.column("payer") == schema.PAYER_UNFUNDED) & (run.column("protected_until_ms") <= now_ms)
+    eligible &= idle | ((leaf != taker) & ~graced[leaf] & (milli < room[leaf]))
+    rank = _ranks(state, room, np.unique(leaf[eligible & ~idle]))
+    cost = np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
+    counted = np.where(idle, 0, milli)
+    unsaved_ms = np.minimum(now_ms - run.column("checkpoint_ms"), quantum_ms)
+    cost[:, 0] = counted * unsaved_ms
+    cost[:, 1] = counted
+    cost[:, 2] = (milli - counted) * unsaved_ms
+    cost[:, 3] = milli
+    cost[:, 4] = counted * rank[leaf]
+    cost[:, 5] = now_ms - run.column("placed_ms")
+    cost[:, 6] = state.counters.seq - state.workload.event_seq[run.column("workload")]
+    cost[~eligible] = 0
+    return Field(eligible.astype(np.int64), cost, np.where(idle, -1, leaf), milli, room, rank)
+
+
+def _ranks(state: State, room: I64, leaves: I64) -> I64:
+    """Return per budget row its place among ``leaves`` by (running - allowance) / share, the largest first, ties by row."""
+    budget = state.budget
+    weight = np.zeros(budget.used, dtype=np.int64)
+    target_kernels.weights(budget.used, budget.parent, budget.share_ppm, weight)
+    rank = np.zeros(budget.used, dtype=np.int64)
+    order = np.argsort(-(room[leaves] * PPM // weight[leaves]), kind="stable")
+    rank[leaves[order]] = np.arange(len(leaves), dtype=np.int64)
+    return rank
+
+
+def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], bool]:
+    """Return the runs of the best plan, ascending, and whether it is proved to be the least; [] when there is none."""
+    table, node, gpu, alloc = state.workload, state.node, state.gpu, state.alloc
+    each = int(table.milli_per_node[workload])
+    units = each // MILLI
+    places = node.used if units else gpu.used
+    missing, blocked = np.zeros(places, dtype=np.int64), np.zeros(gpu.used, dtype=np.int64)
+    item_target, item_gain, following = (np.zeros(alloc.used, dtype=np.int64) for _ in range(3))
+    used = gpu.column("used_milli")
+    entries = target_kernels.collect(
+        int(table.pool[workload]), units, each, workload + 1, node.used, node.pool, node.first_gpu, node.gpus, masked, gpu.node,
+        used, gpu.out, gpu.held_by, alloc.used, alloc.run, alloc.gpu, alloc.milli, field.eligible, missing, item_target,
+        item_gain, following, blocked,
+    )  # fmt: skip
+    wanted = int(table.nodes[workload]) - int((missing < 1).sum())
+    heads = np.flatnonzero(item_target >= 0)
+    if not entries or wanted < 1:
+        return [], True
+    costs = field.cost[alloc.run[heads]]
+    heads = heads[np.lexsort((*(costs[:, k] for k in range(target_kernels.COSTS - 1, -1, -1)), item_target[heads]))]
+    share, touched = np.zeros_like(field.cost), np.zeros(state.run.used, dtype=np.int64)
+    floor = np.zeros((places, target_kernels.COSTS), dtype=np.int64)
+    first, count = np.zeros(places, dtype=np.int64), np.zeros(places, dtype=np.int64)
+    target_kernels.least(
+        places, missing, len(heads), heads, item_target, item_gain, following, alloc.run, field.cost, share, touched, floor,
+        first, count,
+    )  # fmt: skip
+    able = np.flatnonzero(floor[:, 0] < target_kernels.NONE_LEFT)
+    if len(able) < wanted:
+        return [], True
+    order = able[np.lexsort(tuple(floor[able, k] for k in range(target_kernels.COSTS - 1, -1, -1)))]
+    class_of = np.full(places, -1, dtype=np.int64)
+    target_kernels.classes(
+        len(order), order, missing, first, count, heads, item_gain, following, alloc.run, touched, field.leaf, field.milli,
+        class_of,
+    )  # fmt: skip
+    needed = np.array([table.gpus_milli[workload], field.milli[field.eligible == 1].max()], dtype=np.int64)
+    chosen = np.zeros(state.run.used, dtype=np.int64)
+    for by in (order, able[np.argsort(floor[able, 3], kind="stable")]):
+        steps = victim_kernels.search(
+            wanted, len(by), by, class_of, missing, first, count, heads, item_gain, following, alloc.run, field.cost, share,
+            floor, field.leaf, field.milli, field.room, needed, STEPS_MAX, chosen,
+        )  # fmt: skip
+        if steps >= -STEPS_MAX:
+            break  # a plan, or the proof that there is none
+    return [int(run) for run in np.flatnonzero(chosen)], by is order and abs(steps) <= STEPS_MAX
+
+
+def _fill_back(
+    state: State, workload: int, victims: list[int], masked: I64, *, proved: bool
+) -> tuple[list[int], list[int]] | None:
+    """Return the victims that are really needed and the GPUs the beneficiary gets, None when it would not start.
+
+    Of a plan that is proved least all are needed: without one of them it would cost less.
+    """
+    used = state.gpu.column("used_milli").copy()
+    for run in victims:
         _give_back(state, run, used, -1)
-        gpus = find_gpus(state, workload, used, masked)
-    for victim in list(victims):
-        _give_back(state, victim.run, used, 1)
+    gpus = find_gpus(state, workload, used, masked) if victims else []
+    if not gpus:
+        return None
+    needed = list(victims)
+    for run in () if proved else victims:
+        _give_back(state, run, used, 1)
         without = find_gpus(state, workload, used, masked)
         if without:
             gpus = without
-            victims.remove(victim)
+            needed.remove(run)
         else:
-            _give_back(state, victim.run, used, -1)
-    return _recount(state, shares, victims), gpus
-
-
-def _recount(state: State, shares: Shares, victims: list[Victim]) -> list[Victim]:
-    """State each victim's budget as it is with only the remaining victims gone before it."""
-    gone: dict[int, int] = {}
-    for victim in victims:
-        victim.running_milli = int(shares.running[victim.leaf]) - gone.get(victim.leaf, 0)
-        if not state.run.idle_cycles[victim.run]:
-            gone[victim.leaf] = gone.get(victim.leaf, 0) + victim.gpus_milli
-    return victims
+            _give_back(state, run, used, -1)
+    return needed, gpus
 
 
 def _give_back(state: State, run: int, used: I64, sign: int) -> None:
@@ -110,89 +195,64 @@ def _give_back(state: State, run: int, used: I64, sign: int) -> None:
         alloc = int(state.alloc.next[alloc])
 
 
-def _eligible(state: State, workload: int) -> list[int]:
-    """Return runs that rules (a), (b) and (d) allow, without looking at allowances."""
-    run, now_ms = state.run, state.counters.time_ms
-    pool, taker = int(state.workload.pool[workload]), int(state.workload.budget[workload])
-    quantum_ms = int(state.pool.quantum_ms[pool])
-    rows = []
-    phases = run.column("state")
-    live = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
-    loose = (run.column("payer") == schema.PAYER_UNFUNDED) & (run.column("protected_until_ms") <= now_ms)
-    for row in (int(r) for r in np.flatnonzero(live & loose)):
-        leaf = int(run.budget[row])
-        if run.idle_cycles[row]:
-            rows.append(row)
-            continue
-        if leaf == taker:
-            continue
-        took_ms = int(state.budget.took_ms[leaf])
-        if took_ms and now_ms - took_ms < quantum_ms:
-            continue
-        rows.append(row)
-    return rows
+def _in_order(state: State, field: Field, victims: list[int]) -> list[int]:
+    """Return the order in which certificates count them: idle cycles, then by budget, the largest first, the latest first.
+
+    With the smallest last, rule (c) holds for each certificate whenever it holds for the last: the order hides nothing.
+    """
+    run, seq = state.run, state.workload.event_seq
+
+    def place(row: int) -> tuple[int, int, int, int, int]:
+        leaf = int(field.leaf[row])
+        rank = -1 if leaf < 0 else int(field.rank[leaf])
+        return rank, leaf, -int(field.milli[row]), -int(run.placed_ms[row]), -int(seq[int(run.workload[row])])
+
+    return sorted(victims, key=place)
 
 
-def _next_victim(
-    state: State, shares: Shares, eligible: list[int], running: dict[int, int], weights: dict[int, int]
-) -> int:
-    """Return the first run in order of choice that rule (c) still allows, or -1."""
-    run, now_ms = state.run, state.counters.time_ms
-    best, best_key = -1, (0, 0, 0, 0, 0, 0)
-    for row in eligible:
-        leaf, milli = int(run.budget[row]), int(run.gpus_milli[row])
-        over = running[leaf] - int(shares.allowance[leaf])
-        if run.idle_cycles[row]:
-            rank, pressure = 1, 0
-        elif 2 * running[leaf] - milli > 2 * int(shares.allowance[leaf]):
-            # pressure over / weight, scaled to integers; equal pressures go to the lower leaf row
-            rank, pressure = 0, over * MILLI * MILLI // weights[leaf]
-        else:
-            continue
-        lost_us = gpu_us(milli, now_ms - int(run.checkpoint_ms[row]))
-        key = (rank, pressure, -leaf, -lost_us, int(run.placed_ms[row]), row)
-        if best < 0 or key > best_key:
-            best, best_key = row, key
-    return best
+def _allowed(state: State, field: Field, victims: list[int], need_milli: int) -> bool:
+    """Check again, on what is left of the plan, what the search promised."""
+    given: dict[int, int] = {}
+    for run in victims:
+        leaf, milli = int(field.leaf[run]), int(field.milli[run])
+        if leaf >= 0:
+            given[leaf] = given.get(leaf, 0) + milli
+            if 2 * given[leaf] - milli >= int(field.room[leaf]):  # (c), r without those before it
+                return False
+    sizes = [int(field.milli[run]) for run in victims]
+    return sum(sizes) <= need_milli + max(sizes)
 
 
-def _weight(state: State, leaf: int) -> int:
-    """Return the leaf's share of its pool in ppm of the whole, at least 1."""
-    weight, row = MILLI * MILLI, leaf
-    while row >= 0:
-        weight = weight * int(state.budget.share_ppm[row]) // (MILLI * MILLI)
-        row = int(state.budget.parent[row])
-    return max(1, weight)
-
-
-def _write(
-    state: State, emit: Emit, shares: Shares, workload: int, victims: list[Victim], gpus: list[int]
-) -> None:
+def _write(state: State, emit: Emit, shares: Shares, workload: int, victims: list[int], gpus: list[int]) -> None:
     table, run, now_ms = state.workload, state.run, state.counters.time_ms
     taker, need = int(table.budget[workload]), int(table.gpus_milli[workload])
-    freed = sum(victim.gpus_milli for victim in victims)
-    for victim in victims:
-        row = victim.run
-        owner = int(run.workload[row])
+    freed = sum(int(run.gpus_milli[row]) for row in victims)
+    gone: dict[int, int] = {}
+    for row in victims:
+        owner, leaf, milli = int(run.workload[row]), int(run.budget[row]), int(run.gpus_milli[row])
         certificate = Certificate(
             beneficiary=table.keys[workload],
             beneficiary_budget=state.budget_path(taker),
             beneficiary_gpus_milli=need,
             beneficiary_running_milli=int(shares.running[taker]),
             beneficiary_allowance_milli=int(shares.allowance[taker]),
-            victim_budget=state.budget_path(victim.leaf),
-            victim_gpus_milli=victim.gpus_milli,
-            victim_running_milli=victim.running_milli,
-            victim_allowance_milli=int(shares.allowance[victim.leaf]),
+            victim_budget=state.budget_path(leaf),
+            victim_gpus_milli=milli,
+            victim_running_milli=int(shares.running[leaf]) - gone.get(leaf, 0),
+            victim_allowance_milli=int(shares.allowance[leaf]),
             ran_ms=now_ms - int(run.placed_ms[row]),
-            lost_gpu_us=gpu_us(victim.gpus_milli, now_ms - int(run.checkpoint_ms[row])),
+            lost_gpu_us=gpu_us(milli, now_ms - int(run.checkpoint_ms[row])),
             freed_milli=freed,
             needed_milli=need,
         )
-        grace_ms = int(table.grace_ms[owner])
+        if not run.idle_cycles[row]:
+            gone[leaf] = gone.get(leaf, 0) + milli
         emit(
             RunPreempted(
-                workload=table.keys[owner], run=int(run.run_no[row]), grace_until_ms=now_ms + grace_ms, certificate=certificate
+                workload=table.keys[owner],
+                run=int(run.run_no[row]),
+                grace_until_ms=now_ms + int(table.grace_ms[owner]),
+                certificate=certificate,
             )
         )
     milli_each = min(MILLI, int(table.milli_per_node[workload]))

@@ -176,10 +176,10 @@ class Books:
             self.promised[decision.workload] = "held" if decision.pieces else "withdrawn"
             if decision.pieces:
                 self.held[decision.workload] = sum(len(piece.gpus) * piece.milli_each for piece in decision.pieces)
-                for other in batch.decisions:
-                    if isinstance(other, RunPreempted) and other.certificate.beneficiary == decision.workload:
-                        gives = self.live[f"{other.workload}#{other.run}"].gpus & gpus_in(decision.pieces)
-                        assert gives, f"{other.workload} dies and gives nothing to {decision.workload}"
+                self._check_plan(decision, [
+                    other for other in batch.decisions
+                    if isinstance(other, RunPreempted) and other.certificate.beneficiary == decision.workload
+                ])  # fmt: skip
         elif isinstance(decision, FundingChanged):
             self.live[f"{decision.workload}#{decision.run}"].payer = decision.payer
         elif isinstance(decision, RunClosed):
@@ -189,6 +189,21 @@ class Books:
             self.held.pop(decision.workload, None)
             if decision.workload in self.promised:
                 self.promised[decision.workload] = "withdrawn"
+
+    def _check_plan(self, kept: GpusReserved, plan: list[RunPreempted]) -> None:
+        """Each victim gives something; all together no more than is needed and one gang; none could be funded again at once."""
+        sizes = []
+        for preempted in plan:
+            victim, proof = self.live[f"{preempted.workload}#{preempted.run}"], preempted.certificate
+            assert victim.gpus & gpus_in(kept.pieces), f"{preempted.workload} dies and gives nothing to {kept.workload}"
+            if proof.policy != "fair":
+                return
+            sizes.append(victim.milli)
+            if not victim.idle_cycles:
+                back = 2 * self.running(victim.leaf) + victim.milli
+                assert back > 2 * proof.victim_allowance_milli, f"{preempted.workload} could be funded at once again: {proof}"
+        needed = self.held[kept.workload]
+        assert sum(sizes) <= needed + max(sizes), f"{sizes} milli-GPU are taken for {needed}, more than that and one gang"
 
     def _placed(self, state: State, placed: RunPlaced, batch: CycleBatch) -> None:
         asked = self.admitted[placed.workload]

@@ -6,6 +6,7 @@ Each function here is what the docstring of its kernel calls the naive equivalen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from tests.strategies import Cluster, Trees
@@ -113,6 +114,43 @@ def funded_prefix(
 def queue_order(rows: Sequence[int], budget: Sequence[int], priority: Sequence[int], seq: Sequence[int]) -> list[int]:
     """Return workloads in the order of the queue."""
     return sorted(rows, key=lambda row: (budget[row], -priority[row], seq[row]))
+
+
+def least_victims(
+    cluster: Cluster,
+    nodes: int,
+    milli_per_node: int,
+    pieces: Sequence[Sequence[tuple[int, int]]],
+    eligible: Sequence[int],
+    leaf: Sequence[int],
+    room: Sequence[int],
+    cost: Sequence[Sequence[int]],
+) -> tuple[int, ...] | None:
+    """Return the least cost of runs whose end makes the shape fit, of all subsets; () = it fits as it is, None = no subset.
+
+    ``pieces`` lists (GPU row, milli) per run. Of a leaf at most what ``room`` says: 2 * given - smallest < room.
+    """
+    best: tuple[int, ...] | None = None
+    size = [sum(amount for _gpu, amount in held) for held in pieces]
+    able = [run for run in range(len(pieces)) if eligible[run]]
+    for mask in range(1 << len(able)):
+        runs = [run for k, run in enumerate(able) if mask >> k & 1]
+        by_leaf = [[size[run] for run in runs if leaf[run] == y] for y in range(len(room))]
+        if any(given and 2 * sum(given) - min(given) >= room[y] for y, given in enumerate(by_leaf)):
+            continue
+        if runs and sum(size[run] for run in runs) > nodes * milli_per_node + max(size[run] for run in runs):
+            continue
+        after = replace(cluster, used=cluster.used.copy())
+        for run in runs:
+            for gpu, amount in pieces[run]:
+                after.used[gpu] -= amount
+        if not find_gpus(after, 0, nodes, milli_per_node, 1):
+            continue
+        if not runs:
+            return ()
+        total = tuple(sum(cost[run][k] for run in runs) for k in range(len(cost[0])))
+        best = total if best is None else min(best, total)
+    return best
 
 
 def free_positions(cluster: Cluster, node: int, mine: int) -> list[int]:

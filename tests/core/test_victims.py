@@ -1,0 +1,250 @@
+"""The search for victims finds what trying all subsets of the runs finds: the least cost, or that there is no plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from apportion.core.kernels import targets, victims
+from apportion.core.policy import preempting
+from apportion.core.policy.preempting import Field
+from apportion.core.state.state import State
+from tests.core import oracles
+from tests.strategies import Cluster, column
+
+quick = settings(derandomize=True, max_examples=300, deadline=None)
+
+
+@dataclass
+class Crowd:
+    """Nodes full of runs, and a workload (row 0) that wants ``nodes`` x ``per_node`` of them."""
+
+    state: State
+    field: Field
+    pieces: list[list[tuple[int, int]]]  # per run: (GPU row, milli)
+    masked: NDArray[np.int64]  # nodes kept for somebody else
+
+
+def crowd_of(
+    sizes: list[int],
+    runs: list[tuple[int, bool, list[tuple[int, int]]]],
+    costs: list[list[int]],
+    room: list[int],
+    shape: tuple[int, int],
+    out: list[int],
+) -> Crowd:
+    """Lay out nodes of ``sizes`` GPUs and ``runs`` (leaf, eligible, pieces) as the core has them; leaf -1 is idle cycles."""
+    state = State()
+    for number, size in enumerate(sizes):
+        node = state.node.add(f"n{number}")
+        state.node.first_gpu[node], state.node.gpus[node] = state.gpu.used, size
+        for _ in range(size):
+            gpu = state.gpu.add()
+            state.gpu.node[gpu] = node
+    state.gpu.column("out")[:] = out
+    workload = state.workload.add("a1")
+    state.workload.nodes[workload], state.workload.milli_per_node[workload] = shape
+    state.workload.gpus_milli[workload] = shape[0] * shape[1]
+    milli = []
+    for number, (_leaf, _eligible, pieces) in enumerate(runs):
+        run, last = state.run.add(f"b{number}#1"), -1
+        state.run.first_alloc[run] = -1
+        milli.append(sum(amount for _gpu, amount in pieces))
+        for gpu, amount in pieces:
+            alloc = state.alloc.add()
+            state.alloc.run[alloc], state.alloc.gpu[alloc], state.alloc.milli[alloc] = run, gpu, amount
+            state.alloc.next[alloc] = -1
+            state.gpu.used_milli[gpu] += amount
+            if last < 0:
+                state.run.first_alloc[run] = alloc
+            else:
+                state.alloc.next[last] = alloc
+            last = alloc
+    field = Field(
+        eligible=column([int(eligible) for _leaf, eligible, _pieces in runs]),
+        cost=np.array(costs, dtype=np.int64).reshape(len(runs), targets.COSTS),
+        leaf=column([leaf for leaf, _eligible, _pieces in runs]),
+        milli=column(milli),
+        room=column(room),
+        rank=column([0 for _ in room]),
+    )
+    nobody = np.zeros(len(sizes), dtype=np.int64)
+    return Crowd(state, field, [pieces for _leaf, _eligible, pieces in runs], nobody)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Crowd:
+    """Draw up to four nodes, runs on one GPU, several, parts of one, and on several nodes; three budgets that may give a little."""
+    sizes = draw(st.lists(st.sampled_from([2, 2, 3, 4]), min_size=1, max_size=4))
+    first = [sum(sizes[:node]) for node in range(len(sizes))]
+    free = [list(range(first[node], first[node] + size)) for node, size in enumerate(sizes)]
+    runs: list[tuple[int, bool, list[tuple[int, int]]]] = []
+    used = [0] * sum(sizes)
+    for _ in range(draw(st.integers(1, 6))):
+        kind = draw(st.sampled_from(["whole", "whole", "gang", "part", "part"]))
+        pieces: list[tuple[int, int]] = []
+        if kind == "part":
+            amount = draw(st.sampled_from([250, 500, 600]))
+            able = [gpu for gpu in range(sum(sizes)) if used[gpu] != 1000 and used[gpu] + amount <= 1000]
+            pieces = [(draw(st.sampled_from(able)), amount)] if able else []
+        else:
+            each = draw(st.integers(1, 3))
+            able = [node for node in range(len(sizes)) if len([g for g in free[node] if not used[g]]) >= each]
+            if kind == "gang" and len(able) > 1:
+                able = draw(st.permutations(able))[: draw(st.integers(2, len(able)))]
+            else:
+                able = able[draw(st.integers(0, len(able) - 1)) :][:1] if able else []
+            pieces = [(gpu, 1000) for node in able for gpu in [g for g in free[node] if not used[g]][:each]]
+        if pieces:
+            for gpu, amount in pieces:
+                used[gpu] += amount
+            runs.append((draw(st.integers(-1, 2)), draw(st.sampled_from([True, True, True, True, False])), pieces))
+    for node in free:  # most of what is left is taken too
+        rest = [gpu for gpu in node if not used[gpu]]
+        if rest and draw(st.integers(0, 4)):
+            runs.append((draw(st.integers(-1, 2)), True, [(gpu, 1000) for gpu in rest]))
+    costs = [
+        [draw(st.integers(0, 3)), draw(st.integers(0, 3)), 0, sum(m for _gpu, m in pieces), 0, draw(st.integers(0, 2)), 0]
+        for _leaf, _eligible, pieces in runs
+    ]
+    room = [draw(st.sampled_from([0, 2_500, 7_000, 10_500, 100_000])) for _ in range(3)]
+    fraction = st.tuples(st.just(1), st.sampled_from([250, 500, 900]))
+    whole = st.tuples(st.integers(1, 3), st.integers(1, 4).map(lambda gpus: gpus * 1000))
+    out = [draw(st.sampled_from([0] * 9 + [1])) for _ in range(sum(sizes))]
+    crowd = crowd_of(sizes, runs, costs, room, draw(st.one_of(whole, whole, fraction)), out)
+    crowd.masked[:] = [draw(st.sampled_from([0] * 9 + [1])) for _ in sizes]
+    return crowd
+
+
+def cluster_of(crowd: Crowd) -> Cluster:
+    """Return the columns as the oracle for space takes them."""
+    node, gpu = crowd.state.node, crowd.state.gpu
+    return Cluster(
+        node.column("pool"), node.column("first_gpu"), node.column("gpus"), crowd.masked,
+        gpu.column("used_milli").copy(), gpu.column("out"), gpu.column("held_by"),
+    )  # fmt: skip
+
+
+def cost_of(crowd: Crowd, victims: list[int]) -> tuple[int, ...]:
+    return tuple(int(crowd.field.cost[victims, k].sum()) for k in range(targets.COSTS))
+
+
+def least_of(crowd: Crowd) -> tuple[int, ...] | None:
+    """Return the cost of the best plan by the naive equivalent; () when nobody has to go."""
+    state = crowd.state
+    nodes, per_node = int(state.workload.nodes[0]), int(state.workload.milli_per_node[0])
+    field = crowd.field
+    return oracles.least_victims(
+        cluster_of(crowd), nodes, per_node, crowd.pieces, field.eligible.tolist(), field.leaf.tolist(), field.room.tolist(),
+        field.cost.tolist(),
+    )  # fmt: skip
+
+
+@quick
+@given(crowds())
+def test_the_victims_are_those_of_least_cost_over_all_subsets(crowd: Crowd) -> None:
+    found, proved = preempting._search(crowd.state, crowd.field, 0, crowd.masked)
+
+    expected = least_of(crowd)
+    assert proved
+    if expected == ():
+        assert found == [], "nobody goes when it fits as it is"
+    elif expected is None:
+        assert found == [], f"{found} go and there is no plan"
+    else:
+        assert found, f"a plan of cost {expected} was not found"
+        assert cost_of(crowd, found) == expected
+        needed = preempting._fill_back(crowd.state, 0, found, crowd.masked, proved=False)
+        assert needed is not None
+        assert needed[0] == found, "the least plan has nobody to put back"
+        assert preempting._allowed(crowd.state, crowd.field, ordered(crowd, found), int(crowd.state.workload.gpus_milli[0]))
+
+
+def ordered(crowd: Crowd, victims: list[int]) -> list[int]:
+    return sorted(victims, key=lambda run: (crowd.field.leaf[run], -crowd.field.milli[run], run))
+
+
+def test_oracle_by_hand() -> None:
+    # two nodes of two; a gang of two nodes and two single runs: the gang is dearer than one, cheaper than two
+    gang = [(0, 1000), (2, 1000)]
+    runs = [(0, True, gang), (1, True, [(1, 1000)]), (1, True, [(3, 1000)])]
+    costs = [[3, 0, 0, 2000, 0, 0, 0], [2, 0, 0, 1000, 0, 0, 0], [2, 0, 0, 1000, 0, 0, 0]]
+
+    def best(shape: tuple[int, int], room: list[int]) -> tuple[int, ...] | None:
+        return least_of(crowd_of([2, 2], runs, costs, room, shape, [0] * 4))
+
+    assert best((1, 1000), [9_000, 9_000]) == (2, 0, 0, 1000, 0, 0, 0)
+    assert best((2, 1000), [9_000, 9_000]) == (3, 0, 0, 2000, 0, 0, 0)
+    assert best((2, 1000), [2_000, 9_000]) == (4, 0, 0, 2000, 0, 0, 0), "the gang's budget has no room for it"
+    assert best((2, 1000), [2_000, 3_000]) is None, "2 * 2 - 1 is not below 3"
+    assert best((1, 2000), [9_000, 9_000]) == (5, 0, 0, 3000, 0, 0, 0)
+
+
+def test_more_than_needed_and_one_gang_is_never_taken() -> None:
+    # one GPU on each of three nodes is wanted, and each is full with a run of four: 12 > 3 + 4
+    runs = [(0, True, [(4 * node + k, 1000) for k in range(4)]) for node in range(3)]
+    costs = [[1, 0, 0, 4000, 0, 0, 0] for _ in runs]
+
+    three = crowd_of([4, 4, 4], runs, costs, [100_000], (3, 1000), [0] * 12)
+    two = crowd_of([4, 4, 4], runs, costs, [100_000], (2, 2000), [0] * 12)
+
+    assert least_of(three) is None
+    assert preempting._search(three.state, three.field, 0, three.masked) == ([], True)
+    assert len(preempting._search(two.state, two.field, 0, two.masked)[0]) == 2, "8 <= 4 + 4"
+
+
+@pytest.mark.parametrize("room", [5_000, 13_000, 2**40])
+def test_many_equal_nodes_are_no_long_search(room: int) -> None:
+    """Targets that can be exchanged are not tried one after the other: also the proof that there is no plan is short."""
+    nodes = 200
+    runs = [(node % 4, True, [(4 * node + k, 1000) for k in range(4)]) for node in range(nodes)]
+    costs = [[node % 7, 0, 0, 4000, 0, node, 0] for node in range(nodes)]
+    crowd = crowd_of([4] * nodes, runs, costs, [room] * 4, (16, 4000), [0] * 4 * nodes)
+    steps: list[int] = []
+    original = victims.search
+
+    def search(*arguments: object) -> int:
+        steps.append(int(original(*arguments)))
+        return steps[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(victims, "search", search)
+        found, proved = preempting._search(crowd.state, crowd.field, 0, crowd.masked)
+
+    given_by_each = {5_000: 1, 13_000: 2}.get(room, 4)  # 2 * given - 4 < room / 1000
+    assert len(found) == (16 if given_by_each == 4 else 0)
+    assert proved
+    assert abs(steps[0]) < 3_000
+
+
+def test_what_a_limited_search_finds_is_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preempting, "STEPS_MAX", 20)
+    runs = [(run % 3, True, [(run, 1000)]) for run in range(32)]
+    costs = [[run * run % 11, 0, 0, 1000, 0, 0, 0] for run in range(32)]
+    crowd = crowd_of([4] * 8, runs, costs, [7_000, 9_000, 11_000], (3, 3000), [0] * 32)
+
+    found, proved = preempting._search(crowd.state, crowd.field, 0, crowd.masked)
+
+    assert found
+    assert not proved
+    filled = preempting._fill_back(crowd.state, 0, found, crowd.masked, proved=proved)
+    assert filled is not None
+    assert preempting._allowed(crowd.state, crowd.field, ordered(crowd, filled[0]), 9_000)
+
+
+def test_a_plan_is_dropped_when_what_is_left_of_it_breaks_the_rule() -> None:
+    """3C-50: after putting back, every remaining victim is judged again."""
+    runs = [(0, True, [(0, 1000), (1, 1000)]), (0, True, [(2, 1000)])]
+    crowd = crowd_of([4], runs, [[1, 0, 0, 1000, 0, 0, 0]] * 2, [5_100], (1, 3000), [0] * 4)
+
+    assert preempting._allowed(crowd.state, crowd.field, [0, 1], 3_000), "2 * 3 - 1 < 5.1"
+    crowd.field.room[0] = 5_000
+    assert not preempting._allowed(crowd.state, crowd.field, [0, 1], 3_000)
+    crowd.field.room[0] = 9_000
+    assert preempting._allowed(crowd.state, crowd.field, [0, 1], 1_000), "3 <= 1 + 2"
+    assert not preempting._allowed(crowd.state, crowd.field, [0, 1], 999)
