@@ -107,6 +107,13 @@ class Core:
 
     def decide(self) -> bytes:
         """Decide the pending cycle, fold its decisions, and return the exact bytes for DECISIONS."""
+        return encode_batch(self._finish(self._decisions()))
+
+    def decide_unhashed(self) -> CycleBatch:
+        """Decide the pending cycle like ``decide``, for measurements that store nothing: the batch has no digest."""
+        return self._finish(self._decisions(), known_digest="")
+
+    def _decisions(self) -> tuple[AnyDecision, ...]:
         self._require_tick()
         decisions: list[AnyDecision] = []
 
@@ -115,7 +122,7 @@ class Core:
             apply(self.state, decision)
 
         run_cycle(self.state, emit)
-        return encode_batch(self._finish(tuple(decisions)))
+        return tuple(decisions)
 
     def trust(self, body: bytes, *, check: bool = True) -> None:
         """Fold a stored batch instead of deciding; raises ``Divergence`` when the state it promises is not reached.
