@@ -15,7 +15,7 @@ from apportion.core import ledger
 from apportion.core.decisions import AnyDecision, CycleBatch, decode_batch, encode_batch
 from apportion.core.envelope import Record, encode
 from apportion.core.errors import ApportionError, Divergence
-from apportion.core.fold.beats import fold_beats
+from apportion.core.fold.lane import Lane
 from apportion.core.fold.outcomes import apply
 from apportion.core.fold.records import fold_record
 from apportion.core.policy.cycle import run_cycle
@@ -34,6 +34,7 @@ class Core:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self._lane = Lane(state)
         self.last_batch: CycleBatch | None = None
 
     @classmethod
@@ -98,7 +99,7 @@ class Core:
             self.fold(records[start])  # raises, with the reason
         state, index = self.state, start
         while index < len(records):
-            index = fold_beats(state, records, index)
+            index = self._lane.fold(records, index)
             if index < len(records):
                 index += 1
                 if fold_record(state, records[index - 1]):

@@ -35,6 +35,7 @@ class Table:
         self.free: list[int] = []  # reused last in, first out
         self.keys: list[str] = []  # by row; "" for a free row or a table without keys
         self.row_of: dict[str, int] = {}
+        self.renamed: list[int] | None = None  # rows whose key changed, for the one key index there may be; it empties the list
         self.capacity = _FIRST_CAPACITY
         self.names: tuple[str, ...] = ("key_code", *(n for n in type(self).__annotations__ if n != "key_code"))
         self._hashed = np.zeros((len(self.names), 0), dtype=np.int64)  # what the page hashes were taken of
@@ -66,6 +67,8 @@ class Table:
         if key:
             self.row_of[key] = row
             self.key_code[row] = key_code(key)
+            if self.renamed is not None:
+                self.renamed.append(row)
         return row
 
     def remove(self, row: int) -> None:
@@ -73,8 +76,10 @@ class Table:
         key = self.keys[row]
         if key:
             del self.row_of[key]
+            if self.renamed is not None:
+                self.renamed.append(row)
         self.keys[row] = ""
-        self._block[:, row] = 0
+        self.block[:, row] = 0
         self.free.append(row)
 
     def live_rows(self) -> list[int]:
@@ -87,14 +92,14 @@ class Table:
 
     def _lay(self, block: NDArray[np.int64]) -> None:
         """Make the rows of one contiguous block the columns: few large arrays are hashed and copied faster than many small."""
-        self._block = block
+        self.block = block  # all columns, in the order of ``names``; another one after the table has grown
         self.views = {name: block[position].data for position, name in enumerate(self.names)}  # items as Python integers
         for position, name in enumerate(self.names):
             setattr(self, name, block[position])
 
     def _grow(self, capacity: int) -> None:
         block = np.zeros((len(self.names), capacity), dtype=np.int64)
-        block[:, : self.used] = self._block[:, : self.used]
+        block[:, : self.used] = self.block[:, : self.used]
         self._lay(block)
         self.capacity = capacity
 
@@ -105,7 +110,7 @@ class Table:
         time, which are kept beside the hash: the result is a function of the contents alone, whatever was hashed before.
         """
         pages = -(-self.used // PAGE_ROWS)
-        now = self._block[:, : pages * PAGE_ROWS]  # rows above ``used`` are zero
+        now = self.block[:, : pages * PAGE_ROWS]  # rows above ``used`` are zero
         if self._hashed.shape[1] < now.shape[1] or len(self._page_hashes) > pages:
             self._hashed = np.full((len(self.names), self.capacity), -1, dtype=np.int64)
             self._page_hashes = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, get_args
@@ -18,11 +17,9 @@ from apportion.core.decisions import AnyDecision, PlanPublished, RunResized, dec
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, encode, subject_of
 from apportion.core.errors import ApportionError, Divergence, LogGap, SnapshotInvalid
-from apportion.core.fold import beats, records
 from apportion.core.policy import cycle
 from tests.core.chaos import Chaos, Seeded
 from tests.core.story import START_MS, Story
-from tests.strategies import POISON_NUMBERS
 
 quick = settings(derandomize=True, deadline=None, max_examples=25)
 SEED, ACTIONS = 30, 110
@@ -284,80 +281,6 @@ def test_a_changed_snapshot_is_not_loaded(data: st.DataObject) -> None:
     for damaged in (flipped, snapshot[:at], snapshot + b"\0"):
         with pytest.raises(SnapshotInvalid):
             Core.from_snapshot(damaged)
-
-
-# -- heartbeats --------------------------------------------------------------------------------------------------------
-
-
-def heartbeat_body(rng: random.Random, node: str, number: int, at_ms: int) -> bytes:
-    """Return a heartbeat, plain or with something unusual in its envelope or payload."""
-    data: dict[str, Any] = {"node": node, "beat": number}
-    body: dict[str, Any] = {"id": "x", "type": "node.heartbeat", "at_ms": at_ms, "data": data}
-    if rng.random() < 0.3:
-        data |= rng.choice(
-            [
-                {"gpus_down": [0]}, {"gpus_down": []}, {"gpus_down": [72]}, {"runs": []}, {"runs": ["w#1"]}, {"runs": None},
-                {"busy_milli": 8_000, "watts": 700}, {"unknown": {"a": [1, {"b": 2}]}}, {"beat": rng.choice(POISON_NUMBERS)},
-                {"beat": 1}, {"node": "a*b"}, {"beat": "7"}, {"beat": 1.0}, {"unknown": "a{{{{[[["}, {"beat": None},
-            ]
-        )  # fmt: skip
-    if rng.random() < 0.2:
-        body |= rng.choice(
-            [
-                {"v": 2}, {"v": "1"}, {"cause": 5}, {"cause": "e1"}, {"flow": None}, {"at_ms": -1}, {"at_ms": 2**63}, {"id": 5},
-                {"at_ms": "now"}, {"type": "pool.defined"}, {"id": ""}, {"at_ms": at_ms + 10**9}, {"more": [[[[]]]]}, {"data": []},
-            ]
-        )  # fmt: skip
-    encoded = encode(body)
-    return encoded if rng.random() < 0.95 else rng.choice([encoded[:-1], encoded + b" ", b" " + encoded, b"\xff" + encoded])
-
-
-@pytest.mark.parametrize("time_source", ["stated", "stored"])
-def test_heartbeats_in_the_fast_lane_one_by_one_and_the_slow_way_are_the_same(time_source: Any) -> None:
-    """The slow way never sees the one-pass decoder: it takes every heartbeat apart like any other event."""
-    rng = random.Random(5)
-    story = Story()
-    story.open(time_source)
-    story.tell(ev.PoolDefined(pool="p"))
-    for node in ("n1", "n2", "n3"):
-        story.tell(ev.NodeJoined(node=node, pool="p", gpus=8, agent=f"agent-{node}"))
-    for number in range(1, 1_500):
-        story.now_ms += rng.choice([0, 0, 1, 10_000, -5_000, 100_000])
-        node = rng.choice(["n1", "n1", "n2", "n3", "gone"])
-        who = rng.choice([f"agent-{node}"] * 8 + ["agent-n1", "ops", "stranger"])
-        if rng.random() < 0.02:
-            story.tick()
-        subject = rng.choice([subject_of(who, "node.heartbeat")] * 30 + [f"ap.ev.{who}.x.node.heartbeat", "node.heartbeat"])
-        story.send(subject, heartbeat_body(rng, node, number, story.now_ms))
-    assert story.core.state.counters.heartbeats > 300
-    assert story.refused() > 100
-
-    def run(bulk: bool) -> list[str]:
-        core, found, position = Core.new(), list[str](), 0
-        while position < len(story.records):
-            some = story.records[position : position + 40]
-            done = 0
-            while done < len(some):
-                done = core.fold_many(some, done) if bulk else done + int(core.fold(some[done]) or True)
-                if core.tick_pending:
-                    core.verify(story.batches[core.seq])
-            position += len(some)
-            found.append(core.digest())
-        return found
-
-    lanes = run(bulk=True)
-    assert lanes == run(bulk=False)
-    slow = NeverMatches()
-    with mock.patch.object(records, "heartbeat_decoder", slow), mock.patch.object(beats, "plain_decoder", slow):
-        assert lanes == run(bulk=True)
-
-
-class NeverMatches:
-    """A one-pass decoder that can read nothing."""
-
-    def decode(self, _body: bytes) -> Any:
-        """Refuse, as for a body of another shape."""
-        raise msgspec.DecodeError("not in one pass")
 
 
 def test_an_empty_log_has_nothing_due_and_nothing_to_decide() -> None:

@@ -1,0 +1,170 @@
+"""The fast lane of the fold: a long list of records is taken apart a window at a time, its heartbeats folded by one kernel.
+
+A window is up to ``WINDOW`` records as columns: the bodies joined, and per record where its body stands, when it was stored, and
+which principal its subject names. ``kernels.beats.fold`` then takes one run of heartbeats after the other out of it, and what it
+leaves goes through ``records.fold_record``. Short lists (a live log), another spelling of JSON, and a core without machine code
+use the loop of ``beats`` instead. All of them are the same function of the records.
+
+Everything here is derived: a window, the key indexes and the subjects met are no part of the state and change nothing in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject
+from apportion.core.errors import ApportionError
+from apportion.core.fold.beats import HEARTBEAT, HEARTBEAT_SUFFIX, fold_beats
+from apportion.core.kernels import beats as kernel
+from apportion.core.state.digest import MAX_FRAMES
+from apportion.core.state.keyindex import KeyIndex
+from apportion.core.state.state import State
+
+WINDOW = 2_048
+WORTH = 64  # records from which on a window pays
+_FRAME_BYTES = 64  # of a frame without subject and body: three numbers, at most
+
+
+class _Subjects(dict[str, int]):
+    """Number of each heartbeat subject met, a column of ``speakers``; 0 for any other, and while its principal is unknown."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._text = bytearray()
+        self._used = 1
+        self.speakers = np.full((3, 64), -1, dtype=np.int64)  # principal's row, start in the text, length
+        self.speakers[2] = 0
+        self.text = np.zeros(0, dtype=np.uint8)
+
+    def __missing__(self, subject: str) -> int:
+        parts = split_subject(subject) if subject.endswith(HEARTBEAT_SUFFIX) else None
+        row = self._state.principal.row_of.get(parts[0]) if parts is not None and parts[1] == HEARTBEAT else None
+        if row is None:
+            return 0
+        if self._used == self.speakers.shape[1]:
+            self.speakers = np.concatenate((self.speakers, self.speakers), axis=1)
+        number = self[subject] = self._used
+        self._used += 1
+        self.speakers[:, number] = row, len(self._text), len(subject)
+        self._text += subject.encode()
+        return number
+
+    def speakers_of(self, subjects: tuple[str, ...], columns: NDArray[np.int64]) -> None:
+        """Fill ``columns`` with what ``speakers`` tells of each subject; ``text`` then holds them all."""
+        numbers = np.array(list(map(self.__getitem__, subjects)), dtype=np.int64)
+        self.speakers.take(numbers, axis=1, out=columns)
+        if len(self.text) != len(self._text):
+            self.text = np.frombuffer(bytes(self._text), dtype=np.uint8)
+
+
+class _Window:
+    """The records of a list from ``first`` up to ``end``, as columns; ``whole`` is False when they are no unbroken sequence."""
+
+    def __init__(self, records: list[Record], first: int, subjects: _Subjects, stated: int) -> None:
+        self.records = records
+        self.items = items = records[first : first + WINDOW]
+        self.first, self.end = first, first + len(items)
+        seqs, stored_ms, texts, bodies = zip(*items, strict=True)
+        self.table = table = np.empty((kernel.FRAME_END + 1, len(items)), dtype=np.int64)
+        lengths = table[kernel.LENGTH]
+        lengths[:] = list(map(len, bodies))
+        np.cumsum(lengths, out=table[kernel.START])
+        table[kernel.START] -= lengths
+        subjects.speakers_of(texts, table[kernel.PRINCIPAL : kernel.SUBJECT_LENGTH + 1])
+        table[kernel.PRINCIPAL][lengths > MAX_BODY_BYTES] = -1
+        try:
+            table[kernel.STORED_MS] = 0 if stated else stored_ms
+            steps = np.diff(np.array(seqs, dtype=np.int64))
+            self.whole = bool((steps == 1).all())
+        except OverflowError:
+            self.whole = False
+        self.text = subjects.text
+        self.data = np.frombuffer(b"".join(bodies), dtype=np.uint8)
+        self.frame_bytes = len(self.data) + int(table[kernel.SUBJECT_LENGTH].sum()) + _FRAME_BYTES * len(items)
+        self.frame_ends = table[kernel.FRAME_END].data
+
+    def covers(self, records: list[Record], start: int) -> bool:
+        """Tell whether the columns are those of ``records[start]`` and what follows it."""
+        return records is self.records and self.first <= start < self.end
+
+
+class Lane:
+    """Folds the heartbeats of lists of records into one state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._subjects = _Subjects(state)
+        self._nodes = KeyIndex(state.node)
+        self._runs = KeyIndex(state.run)
+        self._window: _Window | None = None
+        self._frames = np.zeros(0, dtype=np.uint8)
+        columns = [
+            table.names.index(name)
+            for table, names in (
+                (state.node, kernel.NODE_COLUMNS),
+                (state.run, kernel.RUN_COLUMNS),
+                (state.alloc, kernel.ALLOC_COLUMNS),
+                (state.gpu, kernel.GPU_COLUMNS),
+            )
+            for name in names
+        ]
+        self._numbers = np.array([0] * kernel.COLUMNS + columns, dtype=np.int64)
+        self._said = self._numbers.data  # the same, with items as Python integers
+
+    def fold(self, records: list[Record], start: int) -> int:
+        """Fold heartbeats from ``records[start]`` on; returns the index of the first record left to the slow way.
+
+        A list may be given again with a later ``start``, and then must be what it was: raises ``ApportionError`` otherwise.
+        """
+        counters = self._state.counters
+        index = start
+        while index < len(records) and counters.opened and not counters.tick_pending:
+            if not records[index].subject.endswith(HEARTBEAT_SUFFIX):
+                break
+            window = self._window
+            if window is None or not window.covers(records, index):
+                if len(records) - index < WORTH or not kernel.COMPILED:
+                    return fold_beats(self._state, records, index)
+                window = self._window = _Window(records, index, self._subjects, counters.stated)
+            if not window.whole or window.items[index - window.first].seq != counters.seq + 1:
+                return fold_beats(self._state, records, index)
+            reached, unread = self._run(window, index)
+            if records[index:reached] != window.items[index - window.first : reached - window.first]:
+                raise ApportionError("a list of records was changed while it was folded; this state is not to be used further")
+            index = reached
+            if index == window.end:
+                continue
+            if not unread or b"[" in records[index].body:
+                break
+            reached = fold_beats(self._state, records, index)  # in another spelling, perhaps
+            if reached == index:
+                break
+            index = reached
+        return index
+
+    def _run(self, window: _Window, start: int) -> tuple[int, bool]:
+        """Fold from ``start`` to the first record the kernel does not take: its index, and whether it could not read it."""
+        state, counters, said, nodes, runs = self._state, self._state.counters, self._said, self._nodes, self._runs
+        nodes.sync()
+        runs.sync()
+        if len(self._frames) < window.frame_bytes:
+            self._frames = np.zeros(window.frame_bytes, dtype=np.uint8)
+        first = start - window.first
+        stop = min(first + MAX_FRAMES - 1 - len(state.unchained), len(window.items))
+        said[kernel.SEQ], said[kernel.TIME_MS] = counters.seq, counters.time_ms
+        said[kernel.STATED], said[kernel.SILENCE_MS] = counters.stated, counters.silence_ms
+        reached = kernel.fold(
+            self._numbers, window.data, window.table, first, stop, window.text,
+            state.node.block, state.run.block, state.alloc.block, state.gpu.block,
+            nodes.names, nodes.slots, runs.names, runs.slots, self._frames,
+        )  # fmt: skip
+        if reached > first:
+            counters.seq += reached - first
+            counters.heartbeats += reached - first
+            counters.time_ms = said[kernel.TIME_MS]
+            frames, at = self._frames[: said[kernel.TAKEN_BYTES]].tobytes(), 0
+            for end in window.frame_ends[first:reached]:
+                state.unchained.append(frames[at:end])
+                at = end
+        return reached + window.first, bool(said[kernel.UNREAD])

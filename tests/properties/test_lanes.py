@@ -1,0 +1,291 @@
+"""All ways through the fold are one function: by kernel, in the loop, one by one, and in steps; to the last byte of the state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apportion.adapters.simulation.driver import Simulation
+from apportion.core import events as ev
+from apportion.core.engine import Core
+from apportion.core.envelope import Record, encode, subject_of
+from apportion.core.errors import ApportionError, LogGap
+from apportion.core.fold import beats, lane, records
+from apportion.core.kernels import beats as kernel
+from apportion.core.state.holdings import runs_on_node
+from apportion.core.state.keyindex import KeyIndex
+from apportion.core.state.schema import RunTable
+from tests.core.story import START_MS, Story
+from tests.simulation.worlds import Setting, world_of
+from tests.strategies import POISON_NUMBERS
+
+LANES = ("kernel", "loop", "one by one", "in steps")
+needs_machine_code = pytest.mark.skipif(not kernel.COMPILED, reason="Numba is told not to compile")
+
+
+class NeverMatches:
+    """A one-pass decoder that can read nothing."""
+
+    def decode(self, _body: bytes) -> Any:
+        """Refuse, as for a body of another shape."""
+        raise msgspec.DecodeError("not in one pass")
+
+
+@contextmanager
+def only(way: str) -> Iterator[None]:
+    """Close the lanes that are faster than ``way``."""
+    with ExitStack() as closed:
+        if way != "kernel":
+            closed.enter_context(mock.patch.object(kernel, "COMPILED", False))
+        if way == "in steps":
+            closed.enter_context(mock.patch.object(beats, "plain_decoder", NeverMatches()))
+            steps = {name: kind._replace(decoder=NeverMatches()) for name, kind in records._KINDS.items()}
+            closed.enter_context(mock.patch.dict(records._KINDS, steps))
+        yield
+
+
+def read(log: list[Record], sizes: list[int], way: str) -> list[str]:
+    """Fold a log in lists of the given sizes, deciding its cycles; return the digest after each list, and of the last snapshot."""
+    core, found, position = Core.new(), list[str](), 0
+    with only(way):
+        while position < len(log):
+            some = log[position : position + sizes[len(found) % len(sizes)]]
+            done = 0
+            while done < len(some):
+                if way == "one by one":
+                    core.fold(some[done])
+                    done += 1
+                else:
+                    done = core.fold_many(some, done)
+                if core.tick_pending:
+                    core.decide()
+            position += len(some)
+            found.append(core.digest())
+    return [*found, core.snapshot().hex()[:128]]
+
+
+def assert_all_ways_are_one(log: list[Record], sizes: list[int]) -> None:
+    """Compare what each lane makes of the log after every list of records."""
+    expected = read(log, sizes, LANES[-1])
+    for way in LANES[:-1]:
+        assert read(log, sizes, way) == expected, way
+
+
+# -- odd spellings, rights and times -----------------------------------------------------------------------------------
+
+
+def heartbeat_body(rng: random.Random, node: str, number: int, at_ms: int) -> bytes:
+    """Return a heartbeat, plain or with something unusual in its envelope or payload."""
+    if rng.random() < 0.3:
+        busy, beat = rng.choice([0, 7_250, 7_250, 2**53, 2**53 + 1]), rng.choice([number] * 9 + [2**53 + 1])
+        event = ev.NodeHeartbeat(node=node, beat=beat, busy_milli=busy, runs=rng.choice([None, ()]))
+        return ev.encode_event(event, event_id=rng.choice(["e1", ""]), at_ms=at_ms)
+    data: dict[str, Any] = {"node": node, "beat": number}
+    body: dict[str, Any] = {"id": "x", "type": "node.heartbeat", "at_ms": at_ms, "data": data}
+    if rng.random() < 0.3:
+        data |= rng.choice(
+            [
+                {"gpus_down": [0]}, {"gpus_down": []}, {"gpus_down": [72]}, {"runs": []}, {"runs": ["w#1"]}, {"runs": None},
+                {"busy_milli": 8_000, "watts": 700}, {"unknown": {"a": [1, {"b": 2}]}}, {"beat": rng.choice(POISON_NUMBERS)},
+                {"beat": 1}, {"node": "a*b"}, {"beat": "7"}, {"beat": 1.0}, {"unknown": "a{{{{[[["}, {"beat": None},
+            ]
+        )  # fmt: skip
+    if rng.random() < 0.2:
+        body |= rng.choice(
+            [
+                {"v": 2}, {"v": "1"}, {"cause": 5}, {"cause": "e1"}, {"flow": None}, {"at_ms": -1}, {"at_ms": 2**63}, {"id": 5},
+                {"at_ms": "now"}, {"type": "pool.defined"}, {"id": ""}, {"at_ms": at_ms + 10**9}, {"more": [[[[]]]]}, {"data": []},
+            ]
+        )  # fmt: skip
+    encoded = encode(body)
+    return encoded if rng.random() < 0.95 else rng.choice([encoded[:-1], encoded + b" ", b" " + encoded, b"\xff" + encoded])
+
+
+def opened(time_source: Any = "stated") -> Story:
+    """Return a log with a pool and three nodes, each with its own agent."""
+    story = Story()
+    story.open(time_source)
+    story.tell(ev.PoolDefined(pool="p"))
+    for node in ("n1", "n2", "n3"):
+        story.tell(ev.NodeJoined(node=node, pool="p", gpus=8, agent=f"agent-{node}"))
+    return story
+
+
+@pytest.mark.parametrize("time_source", ["stated", "stored"])
+def test_odd_heartbeats_are_the_same_in_every_lane(time_source: Any) -> None:
+    rng = random.Random(5)
+    story = opened(time_source)
+    for number in range(1, 2_000):
+        story.now_ms += rng.choice([0, 0, 1, 10_000, -5_000, 100_000])
+        node = rng.choice(["n1", "n1", "n2", "n3", "gone"])
+        who = rng.choice([f"agent-{node}"] * 8 + ["agent-n1", "ops", "stranger"])
+        if rng.random() < 0.02:
+            story.tick()
+        subject = rng.choice([subject_of(who, "node.heartbeat")] * 30 + [f"ap.ev.{who}.x.node.heartbeat", "node.heartbeat"])
+        row = story.core.state.node.row_of.get(node, 0)
+        beat = number if rng.random() < 0.9 else min(number, int(story.core.state.node.beat[row])) + rng.choice([0, 0, 1])
+        story.send(subject, heartbeat_body(rng, node, beat, story.now_ms))
+    assert story.core.state.counters.heartbeats > 400
+    assert story.refused() > 100
+
+    assert_all_ways_are_one(story.records, [lane.WORTH + 6, 3, 300, 1, 40])
+
+
+@pytest.mark.parametrize("time_source", ["stated", "stored"])
+def test_no_changed_byte_of_a_heartbeat_is_read_otherwise_by_the_kernel(time_source: Any) -> None:
+    """Each byte of the one spelling, changed, doubled or left out: accepted or refused, and effective, as in the other lanes."""
+    story, number = opened(time_source), 0
+    listed = ev.NodeHeartbeat(node="n1", beat=1, busy_milli=10, memory_mib=7, watts=300, runs=("a#1", "b#2"))
+    bare = ev.NodeHeartbeat(node="n1", beat=1, runs=())
+    for event in (listed, bare):
+        body = ev.encode_event(event, event_id="e", at_ms=START_MS).replace(b'"beat":1', b'"beat":%d')
+        for at in range(len(body)):
+            for piece in (b"", b"0", b"9", b'"', b"\\", b",", b"]", b" ", b"\x1f", b"\x7f", b"\xc3", body[at : at + 1] * 2):
+                number += 1
+                changed = body[:at] + piece + body[at + 1 :]
+                story.send(subject_of("agent-n1", "node.heartbeat"), changed.replace(b"%d", b"%d" % number))
+    assert 300 < story.core.state.counters.heartbeats < number // 2
+
+    assert_all_ways_are_one(story.records, [100])
+
+
+# -- a world -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def world_log(time_source: Any) -> list[Record]:
+    """A small troubled world whose nodes list their runs in half of their beats, a tenth of the lists wrong, some beats spoilt."""
+    rng = random.Random(7)
+    simulation = Simulation(world_of(Setting(3, nodes=6, hours=4, time_source=time_source)))
+    simulation.run(simulation.world.options.start_ms + 4 * 3_600_000)
+    core, log, missed = Core.new(), list[Record](), 0
+    for record in simulation.logs.records:
+        body = record.body
+        if record.subject.endswith(".node.heartbeat"):
+            if rng.random() < 0.5:
+                body = with_list(rng, core, body)
+            if rng.random() < 0.03:
+                body = spoilt(rng, body)
+        log.append(Record(record.seq, record.stored_ms - rng.choice([0, 0, 0, 90_000]), record.subject, body))
+        if core.fold(log[-1]):
+            core.decide()
+        missed += bool(core.state.alloc.column("missed").any())
+    assert missed > 100, "lists that leave out a run are in it"
+    return log
+
+
+def with_list(rng: random.Random, core: Core, body: bytes) -> bytes:
+    """Return the heartbeat with a list of the runs that the core knows at its node, now and then a wrong one."""
+    envelope = msgspec.json.decode(body)
+    node = core.state.node.row_of.get(envelope["data"]["node"])
+    runs = [] if node is None else [core.state.run.keys[run] for run in runs_on_node(core.state, node)]
+    if rng.random() < 0.1:
+        runs = rng.choice([runs[1:], [*runs, *runs], [*runs, "gone#1"], ["é#1", *runs], [f"x#{n}" for n in range(70)], runs[::-1]])
+        runs += rng.choice([[], [key for key in core.state.run.keys if key][:3]])
+    event = ev.NodeHeartbeat(node=envelope["data"]["node"], beat=envelope["data"]["beat"], runs=tuple(runs))
+    return ev.encode_event(event, event_id=envelope["id"], at_ms=envelope["at_ms"])
+
+
+def spoilt(rng: random.Random, body: bytes) -> bytes:
+    at = rng.randrange(len(body))
+    return body[:at] + rng.choice([b"", b"7", bytes([rng.randrange(256)])]) + body[at + 1 :]
+
+
+@needs_machine_code
+@pytest.mark.parametrize("time_source", ["stated", "stored"])
+def test_a_world_is_the_same_in_every_lane(time_source: Any) -> None:
+    log, taken = world_log(time_source), list[int]()
+    fold = kernel.fold
+
+    def counted(numbers: Any, data: Any, table: Any, first: int, *rest: Any) -> int:
+        reached = fold(numbers, data, table, first, *rest)
+        taken.append(reached - first)
+        return int(reached)
+
+    with mock.patch.object(kernel, "fold", counted):
+        assert_all_ways_are_one(log, [200, 17, lane.WINDOW + 300, 64, 1, 90])
+    beats_in_log = sum(record.subject.endswith(".node.heartbeat") for record in log)
+    assert sum(taken) > beats_in_log * 6 // 10, "most of them went through the kernel"
+    assert len(taken) > 100
+
+
+# -- what the lane relies on -------------------------------------------------------------------------------------------
+
+
+def plain(count: int, first_seq: int = 6) -> list[Record]:
+    """Return heartbeats that follow ``opened``."""
+    return [
+        Record(
+            first_seq + number,
+            START_MS,
+            subject_of("agent-n1", "node.heartbeat"),
+            ev.encode_event(ev.NodeHeartbeat(node="n1", beat=number + 1), event_id=f"e{number}", at_ms=START_MS),
+        )
+        for number in range(count)
+    ]
+
+
+@needs_machine_code
+def test_a_list_that_changes_while_it_is_folded_stops_the_core() -> None:
+    core = opened().core
+    some = plain(200)
+    tick = ev.encode_event(ev.ClockTick(), event_id="t", at_ms=START_MS)
+    some[99] = Record(105, START_MS, subject_of("core", "clock.tick"), tick)
+    done = core.fold_many(some)
+    core.decide()
+    assert done == 100
+    some[150] = plain(200)[150]._replace(body=b"another")
+
+    with pytest.raises(ApportionError, match="changed while"):
+        core.fold_many(some, done)
+
+
+@needs_machine_code
+@pytest.mark.parametrize("missing", [0, 1, 70, 199])
+def test_a_gap_is_met_in_every_lane(missing: int) -> None:
+    for way in LANES[:2]:
+        core, some = opened().core, plain(200)
+        del some[missing]
+        with only(way):
+            if missing == 199:
+                assert core.fold_many(some) == 199
+                continue
+            with pytest.raises(LogGap) as caught:
+                core.fold_many(some)
+        assert (caught.value.expected_seq, core.seq) == (6 + missing, 5 + missing)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "sync"]), st.integers(0, 400)), max_size=300))
+def test_a_key_index_finds_what_row_of_finds(steps: list[tuple[str, int]]) -> None:
+    table = RunTable()
+    index = KeyIndex(table)
+    for what, number in steps:
+        key = f"workload-{number % 97}#{number}"
+        row = table.row_of.get(key)
+        if what == "add" and row is None:
+            table.add(key)
+        elif what == "remove" and row is not None:
+            table.remove(row)
+        elif what == "sync":
+            index.sync()
+    for key in ("é#1", "x" * kernel.NAME_BYTES, "x" * (kernel.NAME_BYTES - 1)):
+        table.add(key)
+    index.sync()
+
+    for number in range(401):
+        key = f"workload-{number % 97}#{number}"
+        assert index.find(key) == table.row_of.get(key), key
+    assert index.find("x" * (kernel.NAME_BYTES - 1)) is not None
+    assert index.find("é#1") is None, "only ASCII is indexed"
+    assert index.find("x" * kernel.NAME_BYTES) is None
+    assert index.find("") is None
