@@ -29,6 +29,8 @@ DURATION_NAMES = frozenset(
         "p90_ms", "p99_ms", "heartbeat_timeout_ms", "start_timeout_ms", "protected_cap_ms", "resume_from_ms",
     }
 )  # fmt: skip
+# GPU-hours that are not parts of a sum: each is rounded by itself.
+RUNNING_NAMES = frozenset({"balance_gpu_us"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -73,6 +75,13 @@ def gpu_time(gpu_us: int) -> str:
         tenths = (abs(gpu_us) + 50_000) // 100_000
         return f"{'-' if gpu_us < 0 else ''}{tenths // 10}.{tenths % 10} GPU-s"
     return f"{gpu_hours(gpu_us)} GPU-h"
+
+
+def gpu_seconds(gpu_us: int) -> str:
+    """Return GPU-microseconds as GPU-seconds, exact: ``12,000``, ``-7,440.000001``."""
+    whole, rest = divmod(abs(gpu_us), 1_000_000)
+    text = f"{whole:,}" + (f".{rest:06d}".rstrip("0") if rest else "")
+    return ("-" if gpu_us < 0 else "") + text
 
 
 def percent(ppm: int) -> str:
@@ -212,7 +221,8 @@ def shown_cells(columns: Sequence[str], rows: Sequence[Row], *, raw: bool = Fals
     by_column = []
     for name in columns:
         values = [row.get(name) for row in rows]
-        if name.endswith("gpu_us") and values and all(isinstance(value, int) for value in values):
+        parts = name.endswith("gpu_us") and name not in RUNNING_NAMES
+        if parts and values and all(isinstance(value, int) for value in values):
             by_column.append(gpu_hours_column([int(value) for value in values if value is not None]))
         else:
             by_column.append([cell(name, value) for value in values])

@@ -114,7 +114,7 @@ async def replay(
 ) -> Answer:
     """Show the core's state after a record, made from the log."""
     use_kernels()
-    from apportion.adapters.cli.statement import summary
+    from apportion.adapters.cli.core_state import summary
     from apportion.adapters.replaying import state_at
 
     start = None if from_start else _snapshot_before(place, to_seq)

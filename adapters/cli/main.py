@@ -14,7 +14,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from apportion.adapters.cli import auditing, budgets, checks, events, jobs, local, nodes, reads, sharing, writes
+from apportion.adapters.cli import (
+    auditing,
+    budgets,
+    checks,
+    events,
+    jobs,
+    local,
+    nodes,
+    reads,
+    sharing,
+    statements,
+    writes,
+)
 from apportion.adapters.cli.failure import FAILED, INTERRUPTED, USAGE, Failure
 from apportion.adapters.cli.output import show_failure
 from apportion.adapters.cli.verbs import silence_stdout
@@ -73,7 +85,7 @@ def _root(
         os.environ["APPORTION_DIR"] = directory
 
 
-for module in (reads, sharing, jobs, writes, budgets, nodes, events, checks, auditing, local):
+for module in (reads, sharing, jobs, writes, budgets, statements, nodes, events, checks, auditing, local):
     module.add_to(app)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters.cli import arithmetic
+from apportion.adapters import arithmetic
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.cores import core_at
 from apportion.adapters.cli.finding import budget_of

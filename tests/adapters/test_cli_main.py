@@ -51,7 +51,7 @@ ALL_COMMANDS = _commands(command())
 
 def test_every_verb_of_the_release_exists() -> None:
     expected = """up demo serve project agent ingress status queue why job share usage audit sql logs verify replay snapshot
-    schema doctor submit cancel reprioritize bench"""
+    schema doctor statement submit cancel reprioritize bench"""
     groups = {"budget": "list show set grant transfer close", "member": "grant revoke", "policy": "set",
               "node": "list cordon uncordon drain", "events": "tail show export", "config": "show"}  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_the_first_help_shows_every_verb_in_a_section(
 
 
 READS = ["status", "queue", "share", "usage", "audit", "why x", "job x", "budget list", "node list", "events tail",
-         "verify", "snapshot", "sql select+1"]  # fmt: skip
+         "verify", "snapshot", "sql select+1", "statement --budget b", "share b"]  # fmt: skip
 WRITES = ["submit --budget b -- true", "cancel x", "budget set b --share 1", "node cordon n", "member grant b m"]
 
 
@@ -150,6 +150,7 @@ BAD = [
     ("quue", "queue"),
     ("agent --gpus 0", "0"),
     ("agent --beat 1ms", "too short"),
+    ("statement", "--budget"),
     ("verify --to 0", "0"),
     ("", "verb"),
 ]

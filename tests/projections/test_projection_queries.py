@@ -51,6 +51,8 @@ def arguments(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
         "budget": {"budget": "itp/cluster04"},
         "decision_of": {"event_seq": 100},
         "queue": {"state": "all"},
+        "statement": {"budget": "itp/cluster04", "pool": "h100", "from_ms": START_MS, "to_ms": START_MS + 4 * HOUR_MS},
+        "balance": {"budget": "itp/cluster04", "pool": "h100", "from_ms": START_MS, "to_ms": START_MS + 4 * HOUR_MS},
     }.get(name, {})
 
 

@@ -10,16 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from apportion.adapters.render import gpu_count
+from apportion.adapters.render import gpu_count, gpu_seconds
 
 Row = dict[str, Any]
-
-
-def gpu_seconds(gpu_us: int) -> str:
-    """Return GPU-microseconds as GPU-seconds, exact: ``12,000``, ``-7,440.000001``."""
-    whole, rest = divmod(abs(gpu_us), 1_000_000)
-    text = f"{whole:,}" + (f".{rest:06d}".rstrip("0") if rest else "")
-    return ("-" if gpu_us < 0 else "") + text
 
 
 def allowance_line(row: Row) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apportion.adapters import standing
-from apportion.adapters.cli import arithmetic
+from apportion.adapters import arithmetic, standing
 from apportion.core.decisions import RunPlaced
 from apportion.core.engine import Core
 from apportion.core.events import BudgetClosed, BudgetGranted, NodeHeartbeat, RunStarted
