@@ -24,6 +24,8 @@ caption { text-align: left; font-weight: 600; padding: .25rem 0; }
 th, td { padding: .2rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #8886; }
 th { border-bottom: 2px solid; font-weight: 600; }
 .n { text-align: right; white-space: nowrap; }
+.t { white-space: nowrap; }
+td:first-child { min-width: 16rem; }
 td:first-child { overflow-wrap: anywhere; }
 tr.end th, tr.end td { font-weight: 600; border-bottom: 2px solid; }
 .exact { overflow-wrap: anywhere; }
@@ -39,10 +41,10 @@ footer { margin-top: 2rem; font-size: .9rem; }
 
 COLUMNS = (
     ("what", "What", False), ("user", "User", False), ("from", "From", False), ("to", "To", False),
-    ("gpus_milli", "GPUs", True), ("funded_gpu_us", "Funded, GPU-h", True), ("unfunded_gpu_us", "Unfunded, GPU-h", True),
-    ("refunded_gpu_us", "Refund, GPU-h", True), ("credit_gpu_us", "In or out, GPU-h", True),
+    ("gpus_milli", "GPUs", True), ("funded_gpu_us", "Funded", True), ("unfunded_gpu_us", "Unfunded", True),
+    ("refunded_gpu_us", "Refund", True), ("credit_gpu_us", "In or out", True),
 )  # fmt: skip
-SUMS = ("funded_gpu_us", "unfunded_gpu_us", "refunded_gpu_us")
+RARE = ("refunded_gpu_us", "credit_gpu_us")
 
 
 def page(statements: Sequence[Statement], as_of: str) -> str:
@@ -72,26 +74,25 @@ def _section(made: Statement) -> str:
 
 def _table(made: Statement) -> str:
     shown = [shown_line(line, made) for line in made.lines]
+    columns = [column for column in COLUMNS if column[0] not in RARE or any(row[column[0]] for row in shown)]
     hours = {
-        name: render.gpu_hours_column([row[name] for row in shown])
-        for name, _title, _right in COLUMNS
-        if name.endswith("gpu_us")
+        name: render.gpu_hours_column([row[name] for row in shown]) for name, *_ in columns if name.endswith("gpu_us")
     }
-    head = "".join(_cell("th", title, right, ' scope="col"') for _name, title, right in COLUMNS)
-    head += _cell("th", f"{made.word.capitalize()}, GPU-h", True, ' scope="col"')
-    rows = [_end("Opening", made.opening_gpu_us)]
+    head = "".join(_cell("th", title, right, ' scope="col"') for _name, title, right in columns)
+    head += _cell("th", made.word.capitalize(), True, ' scope="col"')
+    rows = [_end("Opening", columns, {}, made.opening_gpu_us)]
     for number, row in enumerate(shown):
-        cells = "".join(_cell("td", _text(row, name, hours, number), right) for name, _title, right in COLUMNS)
+        cells = "".join(_cell("td", _text(row, name, hours, number), right) for name, _title, right in columns)
         rows.append(f"<tr>{cells}{_cell('td', render.gpu_hours(row['balance_gpu_us']), True)}</tr>")
-    sums = {name: render.gpu_hours(sum(row[name] for row in shown)) for name in SUMS}
-    rows.append(_end("Closing", made.closing_gpu_us, sums))
-    caption = f"{len(shown):,} line{'' if len(shown) == 1 else 's'}"
+    sums = {name: render.gpu_hours(sum(row[name] for row in shown)) for name in hours}
+    rows.append(_end("Closing", columns, sums, made.closing_gpu_us))
+    caption = f"{len(shown):,} line{'' if len(shown) == 1 else 's'}, amounts in GPU-hours"
     body = "\n".join(rows)
     return f"<table>\n<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
-def _end(word: str, amount: int, sums: dict[str, str] | None = None) -> str:
-    cells = "".join(_cell("td", (sums or {}).get(name, ""), right) for name, _title, right in COLUMNS[1:])
+def _end(word: str, columns: Sequence[tuple[str, str, bool]], sums: dict[str, str], amount: int) -> str:
+    cells = "".join(_cell("td", sums.get(name, ""), right) for name, _title, right in columns[1:])
     return f'<tr class="end"><th scope="row">{word}</th>{cells}{_cell("td", render.gpu_hours(amount), True)}</tr>'
 
 
@@ -102,5 +103,6 @@ def _text(row: dict[str, Any], name: str, hours: dict[str, list[str]], number: i
 
 
 def _cell(tag: str, text: str, right: bool, more: str = "") -> str:
-    kind = ' class="n"' if right else ""
+    short = len(text) <= 14 and not right
+    kind = ' class="n"' if right else ' class="t"' if short and text else ""
     return f"<{tag}{kind}{more}>{escape(text)}</{tag}>"
