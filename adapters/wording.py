@@ -177,9 +177,9 @@ PENDING: dict[Enum, Words] = {
         "its GPUs are being freed",
     ),
     P.BACKOFF: Words(
-        "its last start failed and the next one waits[ until {until_ms}]",
-        "read its output with `apportion logs {job}`; cancel it if the command is wrong",
-        "backs off after a failed start",
+        "its last start or run failed, or its last runs ended before anything was safe, and the next one waits[ until {until_ms}]",
+        "read its output with `apportion logs {job}`; save checkpoints more often, or cancel it if the command is wrong",
+        "backs off",
     ),
     P.NO_CAPACITY: Words(
         "it is larger than the pool's healthy nodes could hold if they were empty"

@@ -159,6 +159,7 @@ class RunClosed(Decision, frozen=True, tag="run.closed"):
     event_seq: int = 0
     requeued: bool = False
     not_before_ms: int = 0  # back-off of the next attempt
+    blamed: tuple[str, ...] = ()  # nodes that a failed start is counted against
 
 
 class WorkloadClosed(Decision, frozen=True, tag="workload.closed"):

@@ -53,6 +53,9 @@ class Outcome(str, Enum):
     LOST = "lost"  # the agent no longer knows it; charge ends at the last confirmation
 
 
+RESUMABLE = (Outcome.PREEMPTED, Outcome.NODE_LOST, Outcome.LOST)  # nobody's failure: the workload may go on elsewhere
+
+
 class Payer(str, Enum):
     """Who pays for a run's time."""
 
@@ -74,7 +77,7 @@ class Pending(str, Enum):
     """Why a workload waits (``pending.explained``), most specific first."""
 
     HELD = "held"  # GPUs are held for it and their last run is ending; numbers: held_milli, need_milli
-    BACKOFF = "backoff"  # its last start failed; numbers: until_ms
+    BACKOFF = "backoff"  # its last start or run failed, or its last runs brought no safe progress; numbers: until_ms
     NO_CAPACITY = "no_capacity"  # the pool's healthy nodes cannot hold the shape even when empty; numbers: largest_milli
     PROTECTED_RUNS = "protected_runs"  # funded and waiting for protected or funded runs to end; numbers: earliest_ms
     RESERVED = "reserved"  # free GPUs exist but are kept for the head of the order; numbers: head's earliest_ms

@@ -160,7 +160,7 @@ def _mark(state: State, run: int, node: int, *, missing: bool) -> int | None:
     here = int(state.run.first_alloc[run])
     while here >= 0:
         if int(state.gpu.node[int(alloc.gpu[here])]) == node:
-            missed = int(alloc.missed[here]) + 1 if missing else 0
+            missed = max(0, int(alloc.missed[here])) + 1 if missing else 0
             alloc.missed[here] = missed
             if not missing:
                 alloc.confirmed_ms[here] = state.counters.time_ms

@@ -29,7 +29,7 @@ from apportion.core.errors import check
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
 from apportion.core.fold.workloads import dequeue, enqueue
-from apportion.core.reasons import NodeReason, Outcome
+from apportion.core.reasons import RESUMABLE, NodeReason, Outcome
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import gpu_rows, runs_on_node
@@ -95,6 +95,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
         "placed_ms": now_ms,
         "protected_until_ms": decision.protected_until_ms,
         "reserved": int(decision.reserved_gpu_us > 0),
+        "resume_ms": decision.resume_from_ms,
         "checkpoint_ms": now_ms,
     }
     for name, value in values.items():
@@ -112,6 +113,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
             state.alloc.milli[alloc] = piece.milli_each
             state.alloc.next[alloc] = -1
             state.alloc.confirmed_ms[alloc] = now_ms
+            state.alloc.missed[alloc] = -1
             if last < 0:
                 state.run.first_alloc[run] = alloc
             else:
@@ -166,10 +168,13 @@ def _closed_run(state: State, decision: RunClosed) -> None:
     budget, pool = int(state.run.budget[run]), int(state.run.pool[run])
     ledger.refund(state, budget, pool, decision.refunded_gpu_us, decision.unfunded_refunded_gpu_us)
     workload = int(state.run.workload[run])
-    if outcome is Outcome.START_FAILED:
-        state.node.start_failures[int(state.run.blame[run])] += 1
-    state.run.remove(run)
+    for name in decision.blamed:
+        state.node.start_failures[state.node.row_of[name]] += 1
     table = state.workload
+    if outcome in RESUMABLE:
+        fruitful = int(table.progress_ms[workload]) > int(state.run.resume_ms[run])
+        table.fruitless[workload] = 0 if fruitful else int(table.fruitless[workload]) + 1
+    state.run.remove(run)
     table.run[workload] = -1
     table.outcome[workload] = OUTCOME_CODE[outcome]
     table.not_before_ms[workload] = decision.not_before_ms

@@ -51,16 +51,30 @@ def _confirm(state: State, run: int) -> None:
         alloc = int(state.alloc.next[alloc])
 
 
+def note_known(state: State, run: int, node: int) -> None:
+    """Note that the node has the run, as its agent has said."""
+    alloc = int(state.run.first_alloc[run])
+    while alloc >= 0:
+        if int(state.gpu.node[int(state.alloc.gpu[alloc])]) == node:
+            state.alloc.missed[alloc] = 0
+            state.alloc.confirmed_ms[alloc] = state.counters.time_ms
+        alloc = int(state.alloc.next[alloc])
+
+
 def run_started(state: State, event: RunStarted, principal: str, _seq: int) -> No | None:
     """The processes run; the node has shown that it can start work."""
     row = _find(state, event, principal)
     if isinstance(row, No):
         return row
+    node = state.node.row_of[event.node]
     if not _from_lead(state, row, event.node):
-        return None  # a follower of a gang; the lead's word counts
+        note_known(state, row, node)  # a follower of a gang has its part; the lead's word counts
+        state.node.start_failures[node] = 0
+        return None
     if int(state.run.state[row]) != schema.PLACED:
         return No(Refusal.STALE, "run", "it has started already", entity=state.run.keys[row])
     _confirm(state, row)
+    note_known(state, row, node)
     state.run.state[row] = schema.STARTED
     state.run.started_ms[row] = state.counters.time_ms
     state.workload.start_failures[int(state.run.workload[row])] = 0
@@ -79,6 +93,8 @@ def run_checkpointed(state: State, event: RunCheckpointed, principal: str, _seq:
         return No(Refusal.STALE, "progress_ms", "below the progress already safe", entity=state.run.keys[row])
     _confirm(state, row)
     ledger.settle_run(state, row, state.counters.time_ms)
+    if event.progress_ms > int(state.run.resume_ms[row]):
+        state.workload.fruitless[workload] = 0
     state.workload.progress_ms[workload] = event.progress_ms
     state.run.checkpoint_ms[row] = state.counters.time_ms
     state.run.safe_charged_us[row] = state.run.charged_us[row]

@@ -3,7 +3,8 @@
 A pure function of the run's columns. Refund (hardware lost the work, not the budget): by the pool's rule the time since the
 last checkpoint, the whole run, or only what was charged after the last sign of life; the last is always given back. The
 reservation that was not used is void. A preempted, lost or failed-to-start workload is queued again with its safe progress
-when it may resume; preemptions and lost nodes are not failures.
+when it may resume; preemptions and lost nodes are not failures. But attempts without progress back off: after the second run in a
+row that brought nothing safe the workload waits, each time twice as long; new safe progress ends that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from apportion.core.decisions import RunClosed, WorkloadClosed
 from apportion.core.policy.emit import Emit
-from apportion.core.reasons import Outcome
+from apportion.core.reasons import RESUMABLE, Outcome
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOMES
 from apportion.core.state.state import State
@@ -21,8 +22,6 @@ from apportion.core.units import gpu_us
 BACKOFF_FIRST_MS = 10_000
 BACKOFF_DOUBLINGS = 6  # at most 640 s
 START_FAILURES_LIMIT = 8  # of one workload, in a row; then it is closed as START_FAILED
-
-RESUMABLE = (Outcome.PREEMPTED, Outcome.NODE_LOST, Outcome.LOST)
 
 
 def close_ended(state: State, emit: Emit) -> None:
@@ -50,7 +49,7 @@ def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
     if outcome is not Outcome.SUCCEEDED:
         lost_us = gpu_us(milli, end_ms - int(run.checkpoint_ms[row]))
     unused_ms = max(0, int(run.protected_until_ms[row]) - end_ms)
-    requeued, not_before_ms = _next_attempt(state, workload, outcome, end_ms)
+    requeued, not_before_ms = _next_attempt(state, row, outcome, end_ms)
     emit(
         RunClosed(
             workload=workload_table.keys[workload],
@@ -72,8 +71,30 @@ def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
             event_seq=int(run.end_seq[row]),
             requeued=requeued,
             not_before_ms=not_before_ms,
+            blamed=tuple(state.node.keys[node] for node in _blamed(state, row)) if outcome is Outcome.START_FAILED else (),
         )
     )
+
+
+def _blamed(state: State, row: int) -> list[int]:
+    """Return the nodes that a failed start is counted against: whose agent refused it, else who did not do its part.
+
+    When the start limit has passed: the nodes nobody has heard of since the placement; else, when some of its nodes have said that
+    they have the run, those that have not; else the lead, whose word makes a run started.
+    """
+    run, node, alloc = state.run, state.node, int(state.run.first_alloc[row])
+    if int(run.state[row]) == schema.ENDED:
+        return [int(run.blame[row])]
+    known: dict[int, bool] = {}  # in the order of its pieces
+    while alloc >= 0:
+        known[int(state.gpu.node[int(state.alloc.gpu[alloc])])] = int(state.alloc.missed[alloc]) >= 0
+        alloc = int(state.alloc.next[alloc])
+    unheard = [member for member in known if int(node.last_seen_ms[member]) <= int(run.placed_ms[row])]
+    if unheard:
+        return unheard
+    if any(known.values()) and not all(known.values()):
+        return [member for member in known if not known[member]]
+    return [int(run.lead[row])]
 
 
 def _refund(state: State, row: int, outcome: Outcome, end_ms: int, charged: int, unfunded: int) -> tuple[int, int]:
@@ -100,13 +121,17 @@ def _refund(state: State, row: int, outcome: Outcome, end_ms: int, charged: int,
     return min(charged, unconfirmed - back_unfunded), back_unfunded
 
 
-def _next_attempt(state: State, workload: int, outcome: Outcome, end_ms: int) -> tuple[bool, int]:
-    """Return whether the workload is queued again, and not before when."""
-    table = state.workload
+def _next_attempt(state: State, row: int, outcome: Outcome, end_ms: int) -> tuple[bool, int]:
+    """Return whether the run's workload is queued again, and not before when."""
+    table, workload = state.workload, int(state.run.workload[row])
     if table.cancel_seq[workload] or outcome in (Outcome.SUCCEEDED, Outcome.CANCELLED):
         return False, 0
     if outcome in RESUMABLE:
-        return bool(table.auto_resume[workload]), 0
+        fruitless = int(table.fruitless[workload])  # before this run
+        fruitful = int(table.progress_ms[workload]) > int(state.run.resume_ms[row])
+        again = bool(table.auto_resume[workload])
+        wait = again and fruitless and not fruitful
+        return again, end_ms + (BACKOFF_FIRST_MS << min(fruitless - 1, BACKOFF_DOUBLINGS)) if wait else 0
     if outcome is Outcome.START_FAILED:
         attempts = int(table.start_failures[workload])
         if attempts + 1 >= START_FAILURES_LIMIT:

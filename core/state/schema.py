@@ -124,6 +124,7 @@ class WorkloadTable(Table):
     progress_ms: Column  # useful time that is safe
     failures: Column  # non-zero exits
     start_failures: Column
+    fruitless: Column  # runs in a row that were preempted or lost without new safe progress
     not_before_ms: Column  # back-off
     cancel_seq: Column  # sequence of the accepted cancellation; 0 = none
     reason: Column  # last explained: index into Pending + 1
@@ -151,6 +152,7 @@ class RunTable(Table):
     changed_ms: Column  # when the payer began to pay
     charged_us: Column  # up to payer_since_ms
     unfunded_us: Column
+    resume_ms: Column  # progress it started from
     checkpoint_ms: Column  # when the last safe point was reported; placed_ms at first
     safe_charged_us: Column  # charged and unfunded at that time
     safe_unfunded_us: Column
@@ -174,7 +176,7 @@ class AllocTable(Table):
     milli: Column
     next: Column  # -1 = last
     confirmed_ms: Column  # last report or heartbeat of the GPU's node that knew the run
-    missed: Column  # heartbeats of the GPU's node in a row that do not list the run
+    missed: Column  # heartbeats of the GPU's node in a row that do not list the run; -1 = it has never said that it has the run
 
 
 class PrincipalTable(Table):

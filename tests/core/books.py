@@ -43,6 +43,7 @@ class Live:
     protected_until_ms: int
     idle_cycles: bool
     gpus: frozenset[tuple[str, int]]
+    resume_ms: int
     stopping: bool = False
 
 
@@ -61,6 +62,7 @@ class Books:
         self.held: dict[str, int] = {}
         self.promised: dict[str, str] = {}  # beneficiary -> its state as told
         self.preemptions = 0
+        self.fruitless: Counter[str] = Counter()  # workload -> runs in a row that nobody failed and that brought nothing safe
         self.lost: set[tuple[str, str]] = set()  # budgets that lost a run in this cycle
         self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
         self.policies: list[int] = []  # of pools, after the last record
@@ -225,8 +227,9 @@ class Books:
             fits = 2 * self.running(leaf) + placed.gpus_milli <= 2 * placed.allowance_milli
             assert fits, f"funded without an allowance: {placed}"
         self.live[f"{placed.workload}#{placed.run}"] = Live(
-            leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0, gpus_in(placed.pieces)
-        )
+            leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0, gpus_in(placed.pieces),
+            placed.resume_from_ms,
+        )  # fmt: skip
 
     def _preempted(self, state: State, preempted: RunPreempted, batch: CycleBatch) -> None:
         self.preemptions += 1
@@ -283,7 +286,7 @@ class Books:
         return [(state.pool.keys[int(state.budget.pool[leaf])], state.budget_path(leaf)) for leaf in rows]
 
     def _closed(self, state: State, closed: RunClosed) -> None:
-        del self.live[f"{closed.workload}#{closed.run}"]
+        self._check_backoff(self.live.pop(f"{closed.workload}#{closed.run}"), closed)
         back, back_free = closed.refunded_gpu_us, closed.unfunded_refunded_gpu_us
         assert 0 <= back <= closed.charged_gpu_us
         assert 0 <= back_free <= closed.unfunded_gpu_us
@@ -297,6 +300,16 @@ class Books:
         for line in path_of(state, state.budget.row_of[f"{closed.pool}:{closed.budget}"]):
             self.totals["charged_us", line] -= back
             self.totals["unfunded_us", line] -= back_free
+
+    def _check_backoff(self, run: Live, closed: RunClosed) -> None:
+        """Runs that bring nothing safe wait from the second in a row on, each time twice as long, up to 640 seconds."""
+        if closed.outcome not in ("preempted", "node_lost", "lost"):
+            return
+        in_a_row = self.fruitless[closed.workload]
+        fruitful = closed.progress_ms > run.resume_ms
+        self.fruitless[closed.workload] = 0 if fruitful else in_a_row + 1
+        wait_ms = 0 if fruitful or not in_a_row or not closed.requeued else min(10_000 << min(in_a_row - 1, 60), 640_000)
+        assert closed.not_before_ms == (closed.end_ms + wait_ms if wait_ms else 0), f"after {in_a_row} in vain: {closed}"
 
     def _check_promises(self, state: State) -> None:
         """A plan's beneficiary has its GPUs held, or has started, or was withdrawn: nobody dies for nothing."""

@@ -110,6 +110,7 @@ def job(story: Story, name: str) -> dict[str, str]:
         "state": WORKLOAD_STATES[int(table.state[row])],
         "failures": str(int(table.failures[row])),
         "start_failures": str(int(table.start_failures[row])),
+        "fruitless": str(int(table.fruitless[row])),
         "runs": str(int(table.run_no[row])),
         "progress": time_text(int(table.progress_ms[row])),
     }

@@ -161,6 +161,7 @@ def _closed(closed: d.RunClosed) -> Said:
         "free": gpu_time_text(closed.unfunded_gpu_us), "back": gpu_time_text(closed.refunded_gpu_us),
         "backfree": gpu_time_text(closed.unfunded_refunded_gpu_us), "void": gpu_time_text(closed.voided_gpu_us),
         "lost": gpu_time_text(closed.lost_gpu_us), "progress": time_text(closed.progress_ms), "exit": str(closed.exit_code),
+        "blamed": ",".join(closed.blamed),
         "after": time_text(closed.not_before_ms - closed.end_ms) if closed.not_before_ms else "0",
     }  # fmt: skip
 
