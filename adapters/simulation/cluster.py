@@ -25,6 +25,7 @@ from apportion.core.events import (
 from apportion.core.units import PPM, apportion, gpu_us
 
 TimeSource = Literal["stated", "stored"]
+Policy = Literal["fair", "fifo", "priority", "fair_tree", "drf"]
 ROOT = "itp"
 MANAGER = "itp-managers"
 MEMBERS_PER_PROGRAM = 4
@@ -66,6 +67,7 @@ class Layout(NamedTuple):
     grants: tuple[Grant, ...] = GRANTS
     heartbeat_timeout_ms: int = 240_000
     start_timeout_ms: int = 900_000
+    policy: Policy | None = None  # None = as pools begin: fair
 
     @property
     def gpus(self) -> int:
@@ -109,6 +111,7 @@ def opening(layout: Layout, start_ms: int, log_id: str, time_source: TimeSource 
             OPERATOR,
             PolicyActivated(
                 pool=layout.pool,
+                policy=layout.policy,
                 heartbeat_timeout_ms=layout.heartbeat_timeout_ms,
                 start_timeout_ms=layout.start_timeout_ms,
                 node_loss_refund="since_checkpoint",

@@ -17,11 +17,12 @@ from apportion.core import events as ev
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 
+POLICIES: tuple[Any, ...] = ("fair", "fair", "fair_tree", "drf", "priority", "fifo")
 SEED, CYCLES, RECORDS = 4, 300, 4_000
 
 
 def write(path: Path) -> None:
-    """Write the log: chaos until there are ``CYCLES`` cycles, every kind of event, heartbeats up to ``RECORDS``."""
+    """Write the log: chaos until there are ``CYCLES`` cycles, every kind of event, every policy, heartbeats up to ``RECORDS``."""
     from tests.core.chaos import NODES, Chaos, Seeded
     from tests.core.story import Story
 
@@ -35,6 +36,7 @@ def write(path: Path) -> None:
         if len(story.batches) % 10 == 0:
             story.tell(ev.DemandObserved(workload=f"w{chaos.made}", traffic_milli=5))
             chaos.money()
+            story.tell(ev.PolicyActivated(pool="p", policy=POLICIES[len(story.batches) // 10 % len(POLICIES)]))
             story.tell(ev.BudgetTransferred(pool="p", from_budget="B", to_budget="C", gpu_us=1_000))
         plain = RECORDS * (len(story.batches) + 1) // CYCLES - len(story.records)
         for number in range(max(0, plain)):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from apportion.adapters.demo.generator import Shape, generate
-from apportion.adapters.simulation.cluster import Layout
+from apportion.adapters.simulation.cluster import Layout, Policy
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.faults import ROUGH, Faults
 from apportion.adapters.simulation.trouble import Rates
@@ -39,10 +39,12 @@ TROUBLED = Rates(2, 3, 3, 4, 3, 3)
 
 
 @functools.cache
-def simulated(seed: int, *, hours: int = 24, nodes: int = 3, rough: bool = True) -> Logs:
+def simulated(
+    seed: int, *, hours: int = 24, nodes: int = 3, rough: bool = True, policy: Policy | None = None
+) -> Logs:
     """Return both logs of a small troubled cluster; ``rough`` adds duplicates, disorder, wrong clocks and rubbish."""
     jobs = generate(seed, Shape(days=max(1, hours // 24), gpus=nodes * 8, largest=16))
-    options = WorldOptions(seed=seed, length_ms=hours * HOUR_MS, layout=Layout(nodes=nodes), rates=TROUBLED)
+    options = WorldOptions(seed=seed, length_ms=hours * HOUR_MS, layout=Layout(nodes=nodes, policy=policy), rates=TROUBLED)
     simulation = Simulation(World(jobs, options), arrive=Faults(seed, ROUGH) if rough else None)
     return simulation.run(options.start_ms + hours * HOUR_MS, 2 * MINUTE_MS)
 

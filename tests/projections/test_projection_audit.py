@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from apportion.adapters.simulation.cluster import Policy
 from apportion.projections import audit, queries
 from apportion.projections.queries import QueryRefused
 from apportion.projections.report import report
@@ -172,6 +173,32 @@ def test_nothing_to_find_in_an_honest_history(seed: int) -> None:
         assert len(found.findings) == len(audit.checks())
         assert found.as_of.seq == logs.batches[-1].input_seq
         assert report(projection.con)["conservation_error"] == 0
+
+
+@pytest.mark.parametrize(("policy", "takes"), [("fifo", False), ("priority", True), ("fair_tree", False), ("drf", True)])
+def test_nothing_to_find_under_a_baseline_and_certificates_are_judged_by_its_rule(policy: Policy, takes: bool) -> None:
+    logs = simulated(8, hours=30, nodes=3, policy=policy)
+    numbers = {"priority": "victim_priority", "drf": "victim_line_milli"}
+    with Projection() as projection:
+        projection.ingest(logs.records, logs.batches)
+        projection.refresh()
+        con = projection.con
+        honest = audit.audit(con).failed
+        rules = con.execute("select distinct policy from fact.certificate").fetchall()
+        paid = con.execute("select count(*) from fact.certificate where json_exists(numbers, ?)", [f"$.{numbers.get(policy)}"])
+        victims = paid.fetchone()
+        con.execute(
+            "update fact.decision set body = json_merge_patch(body, ?) where type = 'run.preempted'",
+            ['{"certificate": {"numbers": {"victim_priority": 9999999, "victim_line_milli": 0}}}'],
+        )
+        forged = audit.audit(con, "certificate_arithmetic").findings[0]
+
+    assert [(finding.name, finding.rows[:2]) for finding in honest] == []
+    assert rules == ([(policy,)] if takes else [])
+    if takes:
+        assert victims is not None
+        assert victims[0] > 0
+        assert not forged.holds
 
 
 @pytest.mark.parametrize("name", sorted(audit.checks()))

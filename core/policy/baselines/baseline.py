@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from apportion.core.policy.baselines.waiting import Order
 from apportion.core.policy.funding import Shares
 from apportion.core.state.state import State
+
+I64 = NDArray[np.int64]
 
 
 class Baseline(Protocol):
@@ -22,10 +27,10 @@ class Baseline(Protocol):
         """Return the order in which the pool's waiting workloads are tried in this cycle."""
         ...
 
-    def victims(self, state: State, shares: Shares, workload: int, runs: list[int]) -> Iterator[int]:
+    def victims(self, state: State, shares: Shares, workload: int, runs: I64) -> Iterator[int]:
         """Yield those of ``runs`` that may be asked to go for ``workload``, in order; each counts those before it as gone.
 
-        ``runs`` are live, unprotected and not on idle cycles.
+        ``runs`` are rows, ascending: live, unprotected and not on idle cycles.
         """
         ...
 

@@ -11,10 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from apportion.core.policy.baselines.waiting import LeastShare
 from apportion.core.policy.funding import Shares
 from apportion.core.state.state import State
 from apportion.core.units import MAX_POOL_MILLI, PPM
+
+I64 = NDArray[np.int64]
 
 
 class Drf:
@@ -26,29 +31,31 @@ class Drf:
         """By share now, again after every start."""
         return LeastShare(state, shares.running, pool)
 
-    def victims(self, state: State, shares: Shares, workload: int, runs: list[int]) -> Iterator[int]:
+    def victims(self, state: State, shares: Shares, workload: int, runs: I64) -> Iterator[int]:
         """Of the line most over its share, while the rule allows it: the least important, then the latest, then the higher row."""
         table, run = state.workload, state.run
-        last_first: dict[int, list[int]] = {}
-        ranked = [(-int(table.priority[int(run.workload[row])]), int(run.placed_ms[row]), row) for row in runs]
-        for _priority, _placed_ms, row in sorted(ranked):
-            if int(run.budget[row]) != int(table.budget[workload]):
-                last_first.setdefault(int(run.budget[row]), []).append(row)
+        taker, need = int(table.budget[workload]), int(table.gpus_milli[workload])
         freed: dict[int, int] = {}
-        while True:
+        left: dict[int, list[int]] = {}  # per leaf, the first to go at the end
+        for leaf in (int(line) for line in np.unique(run.budget[runs])):
+            if leaf != taker and _allowed(_lines(state, shares, taker, leaf, freed), need):
+                rows = runs[run.budget[runs] == leaf]
+                keys = (rows, run.placed_ms[rows], -table.priority[run.workload[rows]])
+                left[leaf] = [int(row) for row in rows[np.lexsort(keys)]]
+        while left:
             best, best_key = -1, (0, 0)
-            for leaf in last_first:
-                told = _lines(state, shares, int(table.budget[workload]), leaf, freed)
-                if not last_first[leaf] or not _allowed(told, int(table.gpus_milli[workload])):
+            for leaf in list(left):
+                told = _lines(state, shares, taker, leaf, freed)
+                if not left[leaf] or not _allowed(told, need):
+                    del left[leaf]  # shares of others only fall, so it stays so
                     continue
                 key = (told["victim_line_milli"] * MAX_POOL_MILLI * PPM // told["victim_weight_ppm"], -leaf)
                 if best < 0 or key > best_key:
                     best, best_key = leaf, key
-            if best < 0:
-                return
-            victim = last_first[best].pop()
-            _free(state, freed, victim)
-            yield victim
+            if best >= 0:
+                victim = left[best].pop()
+                _free(state, freed, victim)
+                yield victim
 
     def proof(self, state: State, shares: Shares, workload: int, run: int, gone: list[int]) -> dict[str, int]:
         """Running and weight of the two lines compared."""

@@ -26,11 +26,16 @@ from apportion.core.units import MILLI, gpu_us
 I64 = NDArray[np.int64]
 
 
-def evict_for(state: State, emit: Emit, shares: Shares, workload: int, baseline: Baseline) -> list[int] | None:
-    """Write a plan that lets ``workload`` start; returns the workloads that lose their runs, None when there is no plan."""
-    if not baseline.preempts or not fundable(state, shares, workload)[0]:
+def evict_for(
+    state: State, emit: Emit, shares: Shares, workload: int, masked: I64, baseline: Baseline
+) -> list[int] | None:
+    """Write a plan that lets ``workload`` start outside the nodes ``masked``; returns the workloads that lose their runs.
+
+    None when there is no plan.
+    """
+    if not fundable(state, shares, workload)[0]:
         return None
-    plan = _plan(state, shares, workload, baseline)
+    plan = _plan(state, shares, workload, masked, baseline)
     if plan is None:
         return None
     victims, gpus = plan
@@ -38,8 +43,9 @@ def evict_for(state: State, emit: Emit, shares: Shares, workload: int, baseline:
     return [int(state.run.workload[victim]) for victim in victims]
 
 
-def _plan(state: State, shares: Shares, workload: int, baseline: Baseline) -> tuple[list[int], list[int]] | None:
-    masked = np.zeros(state.node.used, dtype=np.int64)
+def _plan(
+    state: State, shares: Shares, workload: int, masked: I64, baseline: Baseline
+) -> tuple[list[int], list[int]] | None:
     used = state.gpu.column("used_milli").copy()
     pool, need = int(state.workload.pool[workload]), int(state.workload.gpus_milli[workload])
     free = int(state.pool.idle_milli[pool])
@@ -70,10 +76,10 @@ def _victims(state: State, shares: Shares, workload: int, baseline: Baseline) ->
     run, pool = state.run, int(state.workload.pool[workload])
     phases = run.column("state")
     live = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
-    loose = [int(row) for row in np.flatnonzero(live & (run.column("protected_until_ms") <= state.counters.time_ms))]
-    idle = [row for row in loose if run.idle_cycles[row]]
-    yield from sorted(idle, key=lambda row: (-int(run.placed_ms[row]), -row))
-    yield from baseline.victims(state, shares, workload, [row for row in loose if not run.idle_cycles[row]])
+    loose = np.flatnonzero(live & (run.column("protected_until_ms") <= state.counters.time_ms))
+    idle = loose[run.idle_cycles[loose] == 1]
+    yield from (int(row) for row in idle[np.lexsort((-idle, -run.placed_ms[idle]))])
+    yield from baseline.victims(state, shares, workload, loose[run.idle_cycles[loose] == 0])
 
 
 def _give(state: State, run: int, used: I64, sign: int) -> None:

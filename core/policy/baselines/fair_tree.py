@@ -15,11 +15,13 @@ from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.policy.baselines.waiting import Fixed, waiting_in
 from apportion.core.policy.funding import Shares
 from apportion.core.state.state import State
 
+I64 = NDArray[np.int64]
 Level = tuple[int, Fraction]  # 0 = no share, 1 = by the fraction, 2 = no usage
 
 
@@ -35,7 +37,7 @@ class FairTree:
         keys = (table.event_seq[rows], -table.priority[rows], rank[table.budget[rows]])
         return Fixed(state, rows[np.lexsort(keys)])
 
-    def victims(self, state: State, shares: Shares, workload: int, runs: list[int]) -> Iterator[int]:
+    def victims(self, state: State, shares: Shares, workload: int, runs: I64) -> Iterator[int]:
         """Nobody."""
         return iter(())
 
@@ -54,34 +56,38 @@ def ranks_in(state: State, pool: int) -> list[int]:
     return ranks(root, parents, [int(share) for share in budget.column("share_ppm")], [int(u) for u in budget.column("usage_us")])
 
 
-def ranks(root: int, parents: Sequence[int], shares: Sequence[int], usage: Sequence[int]) -> list[int]:
-    """Return per leaf below ``root`` how many leaves come before it, -1 for all other rows.
-
-    ``parents`` precede their children; ``usage`` counts at leaves.
-    """
-    below: list[list[int]] = [[] for _ in parents]
-    total = list(usage)
+def levels(parents: Sequence[int], shares: Sequence[int], usage: Sequence[int]) -> list[Level]:
+    """Return the level fairshare of every line among its siblings; ``parents`` precede their children, usage counts at leaves."""
+    used, shared = list(usage), [0] * len(parents)  # own and below; of the children
     for row in range(len(parents) - 1, -1, -1):
         if parents[row] >= 0:
-            below[parents[row]].insert(0, row)
-            total[parents[row]] += total[row]
+            used[parents[row]] += used[row]
+            shared[parents[row]] += shares[row]
+    found: list[Level] = []
+    for row, parent in enumerate(parents):
+        if parent < 0 or not shares[row]:
+            found.append((0, Fraction(0)))
+        elif not used[row]:
+            found.append((2, Fraction(0)))
+        else:
+            found.append((1, Fraction(shares[row] * used[parent], shared[parent] * used[row])))
+    return found
+
+
+def ranks(root: int, parents: Sequence[int], shares: Sequence[int], usage: Sequence[int]) -> list[int]:
+    """Return per leaf below ``root`` how many leaves come before it, -1 for all other rows."""
+    level = levels(parents, shares, usage)
+    below: list[list[int]] = [[] for _ in parents]
+    for row, parent in enumerate(parents):
+        if parent >= 0:
+            below[parent].append(row)
     found = [-1] * len(parents)
     placed = 0
 
-    def level_of(row: int) -> Level:
-        siblings = below[parents[row]]
-        if not shares[row]:
-            return 0, Fraction(0)
-        if not total[row]:
-            return 2, Fraction(0)
-        return 1, Fraction(shares[row] * sum(total[s] for s in siblings), total[row] * sum(shares[s] for s in siblings))
-
-    def visit(rows: list[int], first_rank: int) -> None:
+    def visit(rows: list[int], rank: int) -> None:
         nonlocal placed
-        levels = {row: level_of(row) for row in rows}
-        best_first = sorted(rows, key=lambda row: levels[row], reverse=True)  # stable: ties keep their order
-        rank = first_rank
-        for _level, equals in groupby(best_first, key=lambda row: levels[row]):
+        best_first = sorted(rows, key=lambda row: level[row], reverse=True)  # stable: ties keep their order
+        for _level, equals in groupby(best_first, key=lambda row: level[row]):
             tied = list(equals)
             leaves = [row for row in tied if not below[row]]
             for leaf in leaves:

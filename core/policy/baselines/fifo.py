@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.policy.baselines.waiting import Fixed, waiting_in
 from apportion.core.policy.funding import Shares
 from apportion.core.state.state import State
+
+I64 = NDArray[np.int64]
 
 
 class Fifo:
@@ -24,7 +27,7 @@ class Fifo:
         rows = waiting_in(state, pool)
         return Fixed(state, rows[np.argsort(state.workload.event_seq[rows], kind="stable")])
 
-    def victims(self, state: State, shares: Shares, workload: int, runs: list[int]) -> Iterator[int]:
+    def victims(self, state: State, shares: Shares, workload: int, runs: I64) -> Iterator[int]:
         """Nobody."""
         return iter(())
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.policy.baselines.waiting import Fixed, waiting_in
 from apportion.core.policy.funding import Shares
 from apportion.core.state.state import State
+
+I64 = NDArray[np.int64]
 
 
 class Priority:
@@ -25,12 +28,12 @@ class Priority:
         table, rows = state.workload, waiting_in(state, pool)
         return Fixed(state, rows[np.lexsort((table.event_seq[rows], -table.priority[rows]))])
 
-    def victims(self, state: State, shares: Shares, workload: int, runs: list[int]) -> Iterator[int]:
+    def victims(self, state: State, shares: Shares, workload: int, runs: I64) -> Iterator[int]:
         """Those below the workload, the lowest first; among equals the latest start, then the higher row."""
-        table, run = state.workload, state.run
-        ranked = [(int(table.priority[int(run.workload[row])]), -int(run.placed_ms[row]), -row) for row in runs]
-        mine = int(table.priority[workload])
-        return (-row for priority, _placed_ms, row in sorted(ranked) if priority < mine)
+        run, importance = state.run, state.workload.priority[state.run.workload[runs]]
+        below = importance < int(state.workload.priority[workload])
+        rows = runs[below]
+        return (int(row) for row in rows[np.lexsort((-rows, -run.placed_ms[rows], importance[below]))])
 
     def proof(self, state: State, shares: Shares, workload: int, run: int, gone: list[int]) -> dict[str, int]:
         """Both priorities: right when the victim's is lower."""

@@ -1,7 +1,8 @@
 """Orders of waiting workloads: a fixed one, and one by budgets that changes with every start.
 
-``next`` returns the first workload worth trying, ``failed`` tells that its shape does not fit; shapes that failed are not tried
-again in the cycle, because starts only take space. Naive equivalent: after each start sort everything anew, and try it all.
+``next`` returns the first workload worth trying, ``failed`` tells that the one returned last does not fit. Shapes that failed are
+not tried again in the pass, because starts only take space; so a pass looks at each shape once, however many wait. Naive
+equivalent: after each start sort everything anew, and try it all.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ from apportion.core.state.state import State
 I64 = NDArray[np.int64]
 
 SHAPES_TRIED_MAX = 512
+STUCK_MAX = 8  # shapes in a pass that takes (per budget, where the order is by budgets): each costs a search for victims
 
 
 class Order(Protocol):
-    """An order over one class of work: ``idle_cycles`` 1 = min_runtime 0, 0 = all other."""
+    """An order of what waits in a pool; passes go over it from its beginning."""
 
-    def next(self, shadow: Shadow, idle_cycles: int) -> int:
+    def begin(self, idle_cycles: int, *, takes: bool) -> None:
+        """Begin a pass over work on idle cycles (1) or all other (0); ``takes``: what does not fit may look for victims."""
+        ...
+
+    def next(self, shadow: Shadow) -> int:
         """Return the workload to try next, or -1."""
         ...
 
@@ -35,24 +41,23 @@ class Order(Protocol):
 
 
 class Tried:
-    """Shapes that did not fit in this cycle, and the search for the next workload of another shape."""
+    """Shapes that did not fit in a pass, at most so many, and the search for the next workload of another shape."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, most: int) -> None:
         self._state = state
-        self._shapes = np.zeros((SHAPES_TRIED_MAX, 3), dtype=np.int64)
+        self._shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, 1 = not even short work fits
         self._count = 0
 
-    def add(self, workload: int, *, short: bool) -> bool:
-        """Remember the shape; False when there is no room for it."""
-        if self._count == SHAPES_TRIED_MAX:
-            return False
+    def add(self, workload: int, *, short: bool) -> None:
+        """Remember the shape; must not be full."""
         table = self._state.workload
         self._shapes[self._count] = (int(table.nodes[workload]), int(table.milli_per_node[workload]), int(short))
         self._count += 1
-        return True
 
     def find(self, rows: I64, start: int, end: int, shadow: Shadow, idle_cycles: int) -> int:
-        """Return the first position of ``rows[start:end]`` that holds a workload worth trying, or -1."""
+        """Return the first position of ``rows[start:end]`` that holds a workload worth trying, or -1; -1 when full."""
+        if self._count == len(self._shapes):
+            return -1
         table = self._state.workload
         return int(
             queue_kernels.next_candidate(
@@ -67,16 +72,17 @@ class Fixed:
     """Workload rows in the order given."""
 
     def __init__(self, state: State, rows: I64) -> None:
-        self._rows = rows
-        self._tried = Tried(state)
-        self._at = 0
-        self._class = 0
+        self._state, self._rows = state, rows
+        self.begin(0, takes=False)
 
-    def next(self, shadow: Shadow, idle_cycles: int) -> int:
+    def begin(self, idle_cycles: int, *, takes: bool) -> None:
+        """Begin at the first row."""
+        self._tried = Tried(self._state, STUCK_MAX if takes else SHAPES_TRIED_MAX)
+        self._at, self._class = 0, idle_cycles
+
+    def next(self, shadow: Shadow) -> int:
         """Return the first of the rows that is worth trying."""
-        if idle_cycles != self._class:
-            self._class, self._at = idle_cycles, 0
-        found = self._tried.find(self._rows, self._at, len(self._rows), shadow, idle_cycles)
+        found = self._tried.find(self._rows, self._at, len(self._rows), shadow, self._class)
         self._at = found if found >= 0 else len(self._rows)
         return int(self._rows[found]) if found >= 0 else -1
 
@@ -89,31 +95,35 @@ class Fixed:
 class LeastShare:
     """From the root of the tree to the child with the least running / share, then that budget's own queue.
 
-    A budget without a share comes after all others.
+    A budget without a share comes after all others. Whom one may ask to go depends on the budget, so in a pass that takes each
+    budget has its own list of shapes that failed.
     """
 
     def __init__(self, state: State, running: I64, pool: int) -> None:
         budget, rows = state.budget, state.budget.used
         self._state, self._running, self._root = state, running, int(state.pool.root[pool])
-        self._tried = Tried(state)
         self._queue = state.queue[: state.queued].copy()
         self._first, self._last = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
         queue_kernels.segments(self._queue, state.queued, state.workload.budget, self._first, self._last)
         self._mine = (self._last > self._first) & (budget.column("pool") == pool)
-        behind = np.zeros(rows, dtype=np.int64)
-        behind[budget.column("share_ppm") == 0] = -int(state.pool.supply_milli[pool]) - 1
-        self._behind = behind
-        self._begin(0)
+        self._behind = np.zeros(rows, dtype=np.int64)
+        self._behind[budget.column("share_ppm") == 0] = -int(state.pool.supply_milli[pool]) - 1
+        self.begin(0, takes=False)
 
-    def _begin(self, idle_cycles: int) -> None:
-        self._class = idle_cycles
+    def begin(self, idle_cycles: int, *, takes: bool) -> None:
+        """Begin at the head of each queue."""
+        self._class, self._takes, self._leaf = idle_cycles, takes, -1
         self._at, self._ready = self._first.copy(), self._mine.astype(np.int64)
-        self._leaf = -1
+        self._tried: dict[int, Tried] = {}
 
-    def next(self, shadow: Shadow, idle_cycles: int) -> int:
+    def _tried_by(self, leaf: int) -> Tried:
+        key = leaf if self._takes else -1
+        if key not in self._tried:
+            self._tried[key] = Tried(self._state, STUCK_MAX if self._takes else SHAPES_TRIED_MAX)
+        return self._tried[key]
+
+    def next(self, shadow: Shadow) -> int:
         """Return the first workload worth trying of the budget with the least share."""
-        if idle_cycles != self._class:
-            self._begin(idle_cycles)
         budget = self._state.budget
         while True:
             leaf = int(
@@ -124,7 +134,8 @@ class LeastShare:
             )  # fmt: skip
             if leaf < 0:
                 return -1
-            found = self._tried.find(self._queue, int(self._at[leaf]), int(self._last[leaf]), shadow, idle_cycles)
+            end = int(self._last[leaf])
+            found = self._tried_by(leaf).find(self._queue, int(self._at[leaf]), end, shadow, self._class)
             if found >= 0:
                 self._leaf, self._at[leaf] = leaf, found
                 return int(self._queue[found])
@@ -132,12 +143,12 @@ class LeastShare:
 
     def failed(self, workload: int, *, short: bool) -> None:
         """Go on behind it, with other shapes."""
-        self._tried.add(workload, short=short)
+        self._tried_by(self._leaf).add(workload, short=short)
         self._at[self._leaf] += 1
 
 
 def waiting_in(state: State, pool: int) -> I64:
-    """Return the queued workloads of a pool, by row order of the queue."""
+    """Return the queued workloads of a pool, in the order of the queue."""
     queue = state.queue[: state.queued]
     rows: I64 = queue[state.workload.pool[queue] == pool]
     return rows
