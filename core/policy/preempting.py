@@ -3,7 +3,8 @@
 A run may be a victim when (a) it is unfunded, (b) past its protected time, (c) its budget stays above its allowance by more than
 half of it when all victims of the plan are gone (``2 * r + s > 2 * f``: none of them could be funded again at once, and the sum
 of (f - r)^2 falls with each), and (d) its budget did not itself take GPUs by preemption within the quantum. Runs on idle cycles
-may be victims at once. The plan is the one with the least cost, compared number by number:
+may be victims at once. A budget without a share lives on what nobody is entitled to, and takes only from idle cycles. The plan is
+the one with the least cost, compared number by number:
 
 1. GPU time since the last checkpoint that would be lost, of each run at most one quantum: who saves his work loses less and goes
    before who does not, but nobody makes himself a fortress by never saving it; work on idle cycles was promised nothing, and
@@ -88,6 +89,8 @@ def _field(state: State, shares: Shares, workload: int) -> Field:
     graced = (took_ms > 0) & (now_ms - took_ms < quantum_ms)
     eligible = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
     eligible &= (run.column("payer") == schema.PAYER_UNFUNDED) & (run.column("protected_until_ms") <= now_ms)
+    if not _entitled(state, taker):
+        eligible &= idle
     eligible &= idle | ((leaf != taker) & ~graced[leaf] & (milli < room[leaf]))
     rank = _ranks(state, room, np.unique(leaf[eligible & ~idle]))
     cost = np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
@@ -102,6 +105,12 @@ def _field(state: State, shares: Shares, workload: int) -> Field:
     cost[:, 6] = state.counters.seq - state.workload.event_seq[run.column("workload")]
     cost[~eligible] = 0
     return Field(eligible.astype(np.int64), cost, np.where(idle, -1, leaf), milli, room, rank)
+
+
+def _entitled(state: State, line: int) -> bool:
+    while line >= 0 and state.budget.share_ppm[line]:
+        line = int(state.budget.parent[line])
+    return line < 0
 
 
 def _ranks(state: State, room: I64, leaves: I64) -> I64:
