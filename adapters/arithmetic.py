@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from apportion.adapters.render import gpu_count, gpu_seconds
+from apportion.adapters.standing import STANDINGS
 
 Row = dict[str, Any]
 
@@ -81,11 +82,9 @@ def sum_line(row: Row, below: Sequence[Row]) -> str:
 
 def runs_line(row: Row) -> str:
     """Return what runs, by standing, and what waits."""
-    running = sum(row[f"{name}_milli"] for name in ("protected", "funded", "unfunded"))
+    running = sum(row[f"runs_{name}_milli"] for name in STANDINGS)
     parts = [
-        f"{gpu_count(row[f'{name}_milli'])} {name}"
-        for name in ("protected", "funded", "unfunded")
-        if row[f"{name}_milli"]
+        f"{gpu_count(row[f'runs_{name}_milli'])} {name}" for name in STANDINGS if row[f"runs_{name}_milli"]
     ]
     told = f"runs {gpu_count(running)}" + (f" ({' + '.join(parts)})" if parts else "")
     return told + f", {gpu_count(row['pending_milli'])} waiting"

@@ -90,7 +90,7 @@ def _line(state: State, shares: Shares, row: int, runs: dict[str, int], lag_us: 
         "barred": bool(shares.barred[row]),
         "allowance_milli": int(shares.allowance[row]),
         "reserved_gpu_us": int(shares.reserved_us[row]),
-        **{f"{name}_milli": runs[name] for name in (*STANDINGS, "idle_cycles")},
+        **{f"runs_{name}_milli": runs[name] for name in (*STANDINGS, "idle_cycles")},
         "pending_milli": int(table.pending_milli[row]),
     }
 

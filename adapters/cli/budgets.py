@@ -6,15 +6,15 @@ become exact GPU-microseconds before anything is sent.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from apportion.adapters import render
-from apportion.adapters.cli import arguments
+from apportion.adapters.cli import arguments, budget_show
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import known_of, send
-from apportion.adapters.cli.finding import budget_of, one_pool
+from apportion.adapters.cli.finding import one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
 from apportion.adapters.cli.verbs import ReadPlace, WritePlace, one_of, read_verb, typed, write_verb
@@ -46,7 +46,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the groups ``budget`` and ``member``."""
     budget = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Budgets: who is entitled to what.")
     budget.command("list")(read_verb(list_))
-    budget.command("show")(read_verb(show))
+    budget.command("show")(read_verb(budget_show.show))
     budget.command("set")(write_verb(set_))
     budget.command("grant")(write_verb(grant))
     budget.command("transfer")(write_verb(transfer))
@@ -84,52 +84,6 @@ def _budget_columns(columns: object) -> list[str]:
     wanted = ("pool", "budget", "share_ppm", "entitled_ppm", "running_milli", "pending_milli", "left_gpu_us", "state")
     known = list(columns) if isinstance(columns, (list, tuple)) else []
     return [name for name in wanted if name in known]
-
-
-async def show(place: ReadPlace, budget: Budget, pool: Pool = "") -> Answer:
-    """Show one budget: balance, who may use it, and every change with its author and reason."""
-    filters = {"pool": pool} if pool else {}
-    async with opened(place) as source:
-        lines = [row for row in await budget_of(source, budget) if not pool or row["pool"] == pool]
-        reply = await source.ask("budget", budget=budget, **filters)
-    parts: dict[str, list[dict[str, Any]]] = {}
-    for row in reply.rows:
-        parts.setdefault(str(row["section"]), []).append(row)
-    told = [line for row in lines for line in _told(row)]
-    versions = [{**row, "what": "closed" if row["what"] == "closed" else "set"} for row in parts.get("version", [])]
-    money = sorted([*parts.get("grant", []), *parts.get("transfer", [])], key=lambda row: int(row["seq"]))
-    sections = [
-        Section(versions, ["time_ms", "pool", "what", "share_ppm", "principal", "reason"], key="versions", title="shares",
-                headings={"time_ms": "at", "principal": "by"}, drop=("pool",)),
-        Section(money, ["time_ms", "pool", "what", "gpu_us", "principal", "reason"], key="money", title="grants and transfers",
-                headings={"time_ms": "at", "principal": "by"}, drop=("pool",),
-                empty="never granted GPU time: not metered, its share alone counts"),
-        Section(parts.get("member", []), ["member", "what", "budget", "principal", "reason"], key="members", title="members",
-                headings={"what": "may", "principal": "by", "budget": "granted on"}, drop=("principal",),
-                empty="nobody but operators: apportion member grant BUDGET MEMBER"),
-        Section(parts.get("burn", []), ["what", "pool", "gpu_us", "unfunded_gpu_us"], key="burn", title="used by day",
-                headings={"what": "day", "gpu_us": "funded GPU-h"}, flexible="pool", empty="nothing yet"),
-    ]  # fmt: skip
-    return Answer(sections, told, more={"budget": lines}, as_of=reply.as_of)
-
-
-def _told(row: dict[str, Any]) -> list[str]:
-    """Return how a budget stands in sentences."""
-    closed = ", closed" if row["closed"] else ""
-    lines = [
-        f"{row['budget']} in pool {row['pool']}{closed}: {render.percent(row['share_ppm'])} of "
-        f"{row['parent'] or 'the pool'}, so {render.percent(row['entitled_ppm'])} of the pool's time",
-        f"  {render.gpus(row['running_milli'])} running ({render.gpu_count(row['funded_milli'])} funded), "
-        f"{render.gpus(row['pending_milli'])} waiting",
-    ]
-    if row["metered"]:
-        lasts = f"; at this rate for {render.duration(row['lasts_ms'])}" if row["lasts_ms"] is not None else ""
-        lines.append(
-            f"  granted {render.gpu_time(row['granted_gpu_us'] + row['transferred_gpu_us'])}, charged "
-            f"{render.gpu_time(row['charged_gpu_us'])}, reserved {render.gpu_time(row['reserved_gpu_us'])}, "
-            f"left {render.gpu_time(row['left_gpu_us'])}{lasts}"
-        )
-    return lines
 
 
 async def set_(

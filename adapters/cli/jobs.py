@@ -52,8 +52,8 @@ async def why(place: ReadPlace, job: Job) -> Answer:
                     title="started instead, since it waits (newest first)", headings={"time_ms": "at", "gpus_milli": "GPUs"})
         )  # fmt: skip
     earlier = parts.get("reason", [])
-    if len(earlier) > 1:
-        rows = [{**row, "why": words_of("pending", str(row["reason"]), row.get("numbers") or {})[0]} for row in earlier]
+    if len({row["reason"] for row in earlier}) > 1:
+        rows = _spells(earlier)
         sections.append(Section(rows, ["time_ms", "why"], key="reasons", title="reasons over time (newest first)",
                                 headings={"time_ms": "since"}))  # fmt: skip
     document = {"as_of": reply.as_of.document(), "workload": workload, "lines": lines, **parts}
@@ -96,8 +96,22 @@ def _why_now(
     reasons = parts.get("reason") or []
     if not reasons:
         return [*lines, "  not explained yet: the next cycle will"]
-    sentence, action = words_of("pending", str(reasons[0]["reason"]), reasons[0].get("numbers") or {})
-    return [*lines, f"  why: {sentence}", f"  what helps: {action.replace('JOB', name)}"]
+    last = reasons[0].get("numbers") or {}
+    sentence, action = words_of("pending", str(reasons[0]["reason"]), last)
+    told = [*lines, f"  why: {sentence}", f"  what helps: {action.replace('JOB', name)}"]
+    if last.get("funded_since_ms"):
+        waited = render.duration(at_ms - last["funded_since_ms"])
+        told.append(f"  funded, and waiting at the head of its queue, for {waited} (since {render.when(last['funded_since_ms'])})")
+    return told
+
+
+def _spells(reasons: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return reasons over time, newest first, each once for as long as it held."""
+    spells: list[dict[str, Any]] = []
+    for row in reversed(reasons):
+        if not spells or spells[-1]["reason"] != row["reason"]:
+            spells.append({**row, "why": words_of("pending", str(row["reason"]), row.get("numbers") or {})[0]})
+    return spells[::-1]
 
 
 def _why_budget(parts: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -181,13 +195,19 @@ def _run_shown(row: dict[str, Any]) -> dict[str, Any]:
     """Return a run as a table shows it: how long it ran, what it cost, and who paid."""
     return {
         **row,
-        "outcome": "in progress" if row["is_open"] else row["outcome"],
+        "outcome": f"in progress, {_standing(row)}" if row["is_open"] else row["outcome"],
         "ran_ms": row["end_ms"] - row["placed_ms"],
         "funded": render.gpu_time(row["funded_gpu_us"]) if row["funded_gpu_us"] else "-",
         "unfunded": render.gpu_time(row["unfunded_gpu_us"]) if row["unfunded_gpu_us"] else "-",
         "exit_code": None if row["is_open"] else row["exit_code"],
         "on": _on(row),
     }
+
+
+def _standing(row: dict[str, Any]) -> str:
+    """Return one of the three states of a run; a protected one with the end of that."""
+    until = f" to {render.when(row['protected_until_ms'])[5:16]}" if row["standing"] == "protected" else ""
+    return f"{row['standing']}{until}"
 
 
 def _told(row: dict[str, Any], workload: str) -> dict[str, Any]:

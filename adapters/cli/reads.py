@@ -16,6 +16,7 @@ from apportion.adapters.cli.failure import usage as usage_failure
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import ReadPlace, moment, one_of, principal_now, read_verb, whole
+from apportion.adapters.standing import PROTECTED, STANDINGS
 from apportion.adapters.wording import label_of, words_of
 
 PANEL = "Look"
@@ -49,7 +50,8 @@ async def status(place: ReadPlace, pool: Pool = "") -> Answer:
     """Show what the GPUs do now and did: capacity, pillars, what waits."""
     async with opened(place) as source:
         reply = await source.ask("status")
-    rows = [row for row in reply.rows if not pool or row["pool"] == pool]
+        standings = (await source.ask("standings", seq=reply.as_of.seq)).rows
+    rows = [{**row, **_standings(row, standings)} for row in reply.rows if not pool or row["pool"] == pool]
     if pool and not rows:
         from apportion.adapters.cli.finding import nearest
 
@@ -112,8 +114,12 @@ def _pool_lines(row: dict[str, Any]) -> list[str]:
     )
     lines = [f"last 24 h: {pillars}"]
     running = row["running_count"]
+    parts = [
+        f"{render.gpu_count(row[f'runs_{name}_milli'])} {name}" for name in STANDINGS if row[f"runs_{name}_milli"]
+    ]
     lines.append(
         f"{running:,} run{'' if running == 1 else 's'} in progress, on {render.gpus(row['funded_milli'] + row['unfunded_milli'])}"
+        + (f": {', '.join(parts)}" if parts else "")
     )
     if row["pending_count"]:
         jobs = row["pending_count"]
@@ -128,6 +134,12 @@ def _pool_lines(row: dict[str, Any]) -> list[str]:
         listed = ", ".join(f"{count:,} of {size}" for size, count in blocks)
         lines.append(f"free blocks, each size by itself: {listed}")
     return lines
+
+
+def _standings(row: dict[str, Any], standings: list[dict[str, Any]]) -> dict[str, int]:
+    """Return the GPUs of a pool's runs by standing."""
+    own = [found for found in standings if found["pool"] == row["pool"]]
+    return {f"runs_{name}_milli": sum(found[f"{name}_milli"] for found in own) for name in STANDINGS}
 
 
 def _pairs(value: Any) -> list[tuple[Any, int]]:
@@ -165,7 +177,8 @@ async def queue(
         reply = await source.ask(
             "queue", state=state, row_limit=limit, **given(budget=budget, pool=pool, principal=who)
         )
-    rows = [{**row, **reason_words(row)} for row in reply.rows]
+    now_ms = reply.as_of.time_ms
+    rows = [{**row, "funded_wait_ms": funded_wait(row, now_ms), **reason_words(row)} for row in reply.rows]
     rows.sort(
         key=lambda row: (row["pool"], row["state"] == "pending")
     )  # what runs first; the projection's order inside
@@ -181,21 +194,41 @@ async def queue(
         "pool",
         "principal",
         "age_ms",
+        "funded_wait_ms",
         "earliest_ms",
         "why",
     ]
+    unsaid = [name for name in ("earliest_ms", "funded_wait_ms") if not any(row[name] for row in shown)]
     section = Section(
         rows,
-        without_constant(
-            columns, shown, "pool", "principal", *(["earliest_ms"] if not any(r["earliest_ms"] for r in shown) else [])
-        ),
+        without_constant(columns, shown, "pool", "principal", *unsaid),
         shown=shown,
-        headings={"position": "#", "gpus_milli": "GPUs", "principal": "user", "earliest_ms": "starts by"},
+        headings={"position": "#", "gpus_milli": "GPUs", "principal": "user", "earliest_ms": "starts by",
+                  "funded_wait_ms": "funded for"},
         empty=_nothing_queued(who, budget),
-        drop=("earliest_ms", "age_ms", "principal", "pool"),
+        drop=("earliest_ms", "funded_wait_ms", "age_ms", "principal", "pool"),
     )
-    after = [f"the first {limit:,} are shown; --limit shows more"] if len(rows) == limit else []
+    after = longest_funded_wait(rows)
+    after += [f"the first {limit:,} are shown; --limit shows more"] if len(rows) == limit else []
     return Answer([section], after=after, as_of=reply.as_of)
+
+
+def funded_wait(row: dict[str, Any], now_ms: int) -> int | None:
+    """Return for how long a job has waited at the head of its queue although it would be funded."""
+    return now_ms - row["funded_since_ms"] if row["state"] == "pending" and row["funded_since_ms"] else None
+
+
+def longest_funded_wait(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the longest wait of a funded request among the rows, with its owner and its reason."""
+    waits = [row for row in rows if row["funded_wait_ms"] is not None]
+    if not waits:
+        return []
+    row = max(waits, key=lambda found: (found["funded_wait_ms"], -found["submitted_seq"]))
+    waited = render.duration(row["funded_wait_ms"])
+    return [
+        f"longest wait of a funded request: {row['workload']} of {row['principal']}, {render.gpus(row['gpus_milli'])} on "
+        f"{row['budget']}, for {waited}: {row['why']}"
+    ]
 
 
 def _nothing_queued(who: str, budget: str) -> str:
@@ -219,8 +252,16 @@ def reason_words(row: dict[str, Any]) -> dict[str, str]:
     if not reason:
         return {"why": "", "action": "", "short": ""}
     sentence, action = words_of("funding", reason, {})
+    stands = standing_words(row)
+    return {"why": f"{stands}: {sentence}", "action": action, "short": f"{stands}, {label_of('funding', reason)}"}
+
+
+def standing_words(row: dict[str, Any]) -> str:
+    """Return how a run stands: protected until when, and funded or unfunded, which counts after that."""
     paid = "funded" if row.get("payer") == "budget" else "unfunded"
-    return {"why": f"{paid}: {sentence}", "action": action, "short": f"{paid}, {label_of('funding', reason)}"}
+    if row.get("standing") != PROTECTED:
+        return paid
+    return f"protected to {render.when(row['protected_until_ms'])[5:16]}, {paid}"
 
 
 # -- usage -------------------------------------------------------------------------------------------------------------

@@ -21,12 +21,12 @@ from apportion.core.units import PPM
 
 BAR = 12
 COLUMNS = (
-    "pool", "budget", "guaranteed_milli", "entitled_milli", "lag_gpu_us", "allowance_milli", "protected_milli", "funded_milli",
-    "unfunded_milli", "pending_milli", "got_of_used_ppm", "bar",
+    "pool", "budget", "guaranteed_milli", "entitled_milli", "lag_gpu_us", "allowance_milli", "runs_protected_milli",
+    "runs_funded_milli", "runs_unfunded_milli", "pending_milli", "got_of_used_ppm", "bar",
 )  # fmt: skip
 HEADINGS = {
     "guaranteed_milli": "guaranteed", "entitled_milli": "entitled", "lag_gpu_us": "owed h", "allowance_milli": "allowed",
-    "protected_milli": "prot.", "funded_milli": "funded", "unfunded_milli": "unfund.", "pending_milli": "waits",
+    "runs_protected_milli": "prot.", "runs_funded_milli": "funded", "runs_unfunded_milli": "unfund.", "pending_milli": "waits",
     "got_of_used_ppm": "got", "bar": "got | share",
 }  # fmt: skip
 LEGEND = (

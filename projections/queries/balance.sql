@@ -10,12 +10,12 @@ with edge as (
     select 'closing', $to_ms, greatest($from_ms, least($to_ms, $as_of_ms))
 ),
 posting as (
-    select seq, time_ms, kind, amount_gpu_us
+    select seq, position, time_ms, kind, amount_gpu_us
     from fact.ledger
     where pool = $pool and budget = $budget and account = 'budget' and seq <= $seq and kind not in ('charge', 'reserve', 'void', 'refund')
 ),
 metered as (
-    select min(time_ms) as ms, min(seq) as seq from posting where kind = 'grant'
+    select min(time_ms) as ms, min((seq, position)) as place from posting where kind = 'grant'
 ),
 posted as (
     select e.edge, sum(p.amount_gpu_us)::bigint as gpu_us from edge as e join posting as p on p.time_ms < e.before_ms group by e.edge
@@ -34,7 +34,7 @@ refunded as (
     select e.edge,
         sum(case when l.account = 'budget' then l.amount_gpu_us else 0 end)::bigint as funded,
         sum(case when l.account = 'pool_time' then l.amount_gpu_us else 0 end)::bigint as unfunded,
-        sum(case when l.account = 'budget' and l.seq > m.seq then l.amount_gpu_us else 0 end)::bigint as counted
+        sum(case when l.account = 'budget' and (l.seq, l.position) > m.place then l.amount_gpu_us else 0 end)::bigint as counted
     from edge as e, metered as m, fact.ledger as l
     where l.kind = 'refund' and l.pool = $pool and (l.budget = $budget or starts_with(l.budget, $budget || '/'))
         and l.seq <= $seq and l.time_ms < e.before_ms

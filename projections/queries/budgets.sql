@@ -44,7 +44,7 @@ burn as (
 select l.pool, l.budget, l.parent, l.level, l.share_ppm, l.entitled_ppm, l.closed, m.metered_ms is not null as metered,
     coalesce(m.granted_gpu_us, 0) as granted_gpu_us, coalesce(m.transferred_gpu_us, 0) as transferred_gpu_us,
     case when m.metered_ms is not null then coalesce(c.charged_gpu_us, 0) - coalesce(f.refunded_gpu_us, 0) end as charged_gpu_us,
-    coalesce(r.reserved_gpu_us, 0) as reserved_gpu_us,
+    coalesce(f.refunded_gpu_us, 0) as refunded_gpu_us, coalesce(r.reserved_gpu_us, 0) as reserved_gpu_us,
     case when m.metered_ms is not null then m.granted_gpu_us + m.transferred_gpu_us - coalesce(c.charged_gpu_us, 0)
         + coalesce(f.refunded_gpu_us, 0) - coalesce(r.reserved_gpu_us, 0) end as left_gpu_us,
     coalesce(b.funded_gpu_us, 0) as funded_gpu_us, coalesce(b.unfunded_gpu_us, 0) as unfunded_gpu_us,

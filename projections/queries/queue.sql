@@ -24,12 +24,14 @@ reason as (
     where p.seq <= $seq group by p.workload
 ),
 paying as (
-    select workload, any_value(payer) as payer, any_value(why) as why, list(distinct node order by node) as on_nodes
+    select workload, any_value(payer) as payer, any_value(why) as why, max(protected_until_ms) as protected_until_ms, list(distinct node order by node) as on_nodes
     from mart.held_at($seq) group by workload
 )
 select p.position, p.workload, p.name, p.state, p.run, p.pool, p.budget, p.principal, p.kind, p.gpus_milli, p.nodes, p.priority,
     $as_of_ms - p.submitted_ms as age_ms, p.submitted_ms, p.submitted_seq, p.from_ms as since_ms,
-    coalesce(r.reason, y.why) as reason, r.numbers, r.explained_ms, y.payer, y.on_nodes, p.min_runtime_ms, p.expected_runtime_ms
+    coalesce(r.reason, y.why) as reason, r.numbers, r.explained_ms, (r.numbers->>'$.funded_since_ms')::bigint as funded_since_ms,
+    y.payer, case when y.payer is not null then mart.standing(y.payer, y.protected_until_ms, $as_of_ms) end as standing,
+    y.protected_until_ms, y.on_nodes, p.min_runtime_ms, p.expected_runtime_ms
 from placed as p
 left join reason as r using (workload)
 left join paying as y using (workload)

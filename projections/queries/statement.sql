@@ -14,7 +14,7 @@ posting as (
 ),
 metered as (
     -- a balance starts at the first grant: time charged before it counts against nothing
-    select min(time_ms) as ms, min(seq) as seq from posting where kind = 'grant'
+    select min(time_ms) as ms, min((seq, position)) as place from posting where kind = 'grant'
 ),
 held as (
     select workload, run,
@@ -33,7 +33,7 @@ refund as (
     select l.workload, l.run, max(l.time_ms) as refund_ms,
         sum(case when l.account = 'budget' then l.amount_gpu_us else 0 end)::bigint as refunded_gpu_us,
         sum(case when l.account = 'pool_time' then l.amount_gpu_us else 0 end)::bigint as unfunded_refunded_gpu_us,
-        sum(case when l.account = 'budget' and l.seq > m.seq then l.amount_gpu_us else 0 end)::bigint as counted_gpu_us
+        sum(case when l.account = 'budget' and (l.seq, l.position) > m.place then l.amount_gpu_us else 0 end)::bigint as counted_gpu_us
     from fact.ledger as l, metered as m
     where l.kind = 'refund' and l.pool = $pool and (l.budget = $budget or starts_with(l.budget, $budget || '/'))
         and l.seq <= $seq and l.time_ms >= $from_ms and l.time_ms < $to_ms

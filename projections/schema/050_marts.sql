@@ -153,3 +153,7 @@ from fact.heartbeat_5m_open
 where last_seq <= q;
 
 create macro mart.ppm(part, whole) as case when whole > 0 then (part::hugeint * 1000000 // whole)::bigint end;
+
+-- The three states of a run that people see: protected while it may not be interrupted, else by who pays.
+create macro mart.standing(payer, protected_until_ms, ms) as
+    case when protected_until_ms > ms then 'protected' when payer = 'budget' then 'funded' else 'unfunded' end;

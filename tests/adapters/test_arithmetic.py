@@ -88,8 +88,8 @@ def check(core: Core) -> tuple[int, int]:
             assert printed
             assert recomputed(text) == milli(printed[1]) == shares.allowance[row], text
             capped += "(the cap)" in text
-        running = state.budget.running_milli[row] + line["idle_cycles_milli"]
-        assert sum(line[f"{name}_milli"] for name in standing.STANDINGS) == running
+        running = state.budget.running_milli[row] + line["runs_idle_cycles_milli"]
+        assert sum(line[f"runs_{name}_milli"] for name in standing.STANDINGS) == running
     assert not told
     for pool in standing.pools(core):
         assert pool["lag_gpu_us"] == 0

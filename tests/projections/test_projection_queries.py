@@ -52,6 +52,8 @@ def arguments(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
         "decision_of": {"event_seq": 100},
         "queue": {"state": "all"},
         "statement": {"budget": "itp/cluster04", "pool": "h100", "from_ms": START_MS, "to_ms": START_MS + 4 * HOUR_MS},
+        "burn_down": {"budget": "itp/cluster04", "pool": "h100", "from_ms": START_MS},
+        "entitlement": {"budget": "itp/cluster04", "pool": "h100"},
         "balance": {"budget": "itp/cluster04", "pool": "h100", "from_ms": START_MS, "to_ms": START_MS + 4 * HOUR_MS},
     }.get(name, {})
 
