@@ -165,7 +165,7 @@ def _burn_section(row: dict[str, Any], days: list[dict[str, Any]]) -> Section:
     else:
         columns = ["day", "funded_gpu_us", "unfunded_gpu_us", "got_ppm", "entitled_ppm", "bar"]
         bars = [bar(day["got_ppm"], day["entitled_ppm"]) for day in days]
-        title = f"used in pool {row['pool']}: part of the pool's used time, and what it was entitled to (|)"
+        title = f"used by day in pool {row['pool']}: part of all that was used, and its share (|)"
     if not any(day["refunded_gpu_us"] for day in days) and "refunded_gpu_us" in columns:
         columns.remove("refunded_gpu_us")
     headings = {

@@ -203,11 +203,51 @@ def test_a_job_that_waits_says_why_and_what_helps(user: User) -> None:
 
 def test_reads_say_how_fresh_they_are_and_fit_eighty_columns(user: User) -> None:
     for line in ("status", "queue", "share", "share lab/llm", "usage --by day,budget,user", "budget list", "node list",
-                 "budget show lab/llm/olmo", "audit", "events tail"):  # fmt: skip
+                 "budget show lab/llm/olmo", "statement --budget lab", "audit", "events tail"):  # fmt: skip
         done = user.run(line, columns=80)
 
         assert re.search(r"^as of seq [\d,]+, time \d{4}-\d\d-\d\dT[\d:.]+Z, lag \d+", done.err.splitlines()[-1]), line
         assert max(len(row) for row in done.out.splitlines()) <= 80, line
+
+
+def test_a_manager_sees_what_is_allowed_what_was_spent_and_what_is_left(user: User) -> None:
+    """A grant, a run that pays from it, and then the same numbers in share, budget show and statement."""
+    user.run("budget set lab/paid --share 0%")
+    user.run("budget grant lab/paid --gpu-hours 10 --reason", "first quarter")
+    user.run("submit --budget lab/paid --gpus 2 --min-runtime 1m --name spender -- sleep 1000")
+    user.until("running", lambda: user.state("spender") == "running")
+    shares = user.run("share --json").json
+    row = next(row for row in shares["rows"] if row["budget"] == "lab/paid")
+    assert row["runs_protected_milli"] + row["runs_funded_milli"] == 2_000
+    assert row["arithmetic"].startswith("allowance ")
+    assert sum(pool["lag_gpu_us"] for pool in shares["pools"]) == 0
+    assert f"lab/paid: {row['arithmetic']}" in user.run(f"share --seq {shares['as_of']['seq']}").out
+    queue = user.run("queue --json").json["rows"]
+    assert [job["standing"] for job in queue if job["name"] == "spender"] == ["protected"]
+    assert "protected to" in user.run("job spender").out
+    assert "2 protected" in user.run("status").out
+    user.run("cancel spender")
+    user.until("over", lambda: user.state("spender") == "cancelled")
+
+    shown = user.run("budget show lab/paid").out
+    assert re.search(r"balance \d+\.\d GPU-h \(granted 10\.0, charged \d\.\d", shown)
+    assert "burn-down in pool local" in shown
+    picture, sheet = user.directory / "burn.svg", user.directory / "paid.html"
+    user.run(f"budget show lab/paid --svg {picture}")
+    assert picture.read_text().startswith("<svg")
+    document = user.run(f"statement --budget lab/paid --period this-month --json --html {sheet}").json
+    made = document["statements"][0]
+    assert [line["kind"] for line in made["lines"]] == ["grant", "run"]
+    assert made["opening_gpu_us"] + sum(part["gpu_us"] for part in made["parts"]) == made["closing_gpu_us"]
+    budget = user.run(f"budget show lab/paid --seq {document['as_of']['seq']} --json").json["budget"][0]
+    assert budget["balance_gpu_us"] == made["closing_gpu_us"] == 36_000_000_000 - made["funded_gpu_us"]
+    assert "<caption>2 lines" in sheet.read_text()
+    rows = list(csv.DictReader(io.StringIO(user.run("statement --budget lab/paid --csv").out)))
+    assert [line["kind"] for line in rows] == ["opening", "grant", "run", "closing"]
+    assert rows[-1]["balance_gpu_us"] == str(made["closing_gpu_us"])
+    assert "exact to the" in user.run("statement --budget lab/paid").out
+    assert "is not a period" in user.run("statement --budget lab/paid --period november", code=2).err
+    assert "the data ends at" in user.run("statement --budget lab/paid --period 2090-01", code=2).err
 
 
 def test_json_csv_and_fields(user: User) -> None:
