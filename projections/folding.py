@@ -58,9 +58,7 @@ class Folding:
         self._decisions = self._decision_handlers()
 
     def load(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Take up what the nouns remember; the open rows are loaded already."""
-        for sheet in self.sheets:
-            sheet.take()
+        """Take up what the nouns remember; the open rows are loaded already, and the tables up to date."""
         for pair in self.intervals:
             pair.load(con)
         for noun in (self.capacity, self.heartbeats, self.budgets, self.workloads, self.allocations):

@@ -2,12 +2,12 @@
 
 ::
 
-    records up to a tick + the batch that answers it ──stage──▶ rows in memory ──commit──▶ tables and position, one transaction
+    records up to a tick + the batch that answers it ──stage──▶ rows in memory ──commit──▶ rows and position, one transaction
 
 Naive equivalent: for each record and each decision, run the SQL that it means. This does the same, but folds whole cycles
-in memory, writes each table once per commit, and keeps open rows in memory (see ``sheet``). Results are equal because every
-row is a function of the sequence alone: cutting the input into other commits gives the same tables, which the property
-tests check through ``digest``.
+in memory, keeps open rows in memory (see ``sheet``), and writes each table once for many commits: a commit in between is one
+row of the ``journal``. Results are equal because every row is a function of the sequence alone: cutting the input into other
+commits gives the same tables, which the property tests check through ``digest``.
 
 Records after the last decided tick are held back: what the core has not answered is not projected, and an event that it
 refuses has no effect but its own row in the log. Whoever reads the streams calls this class; it never reads them itself,
@@ -16,15 +16,14 @@ never decides, and never repairs: a mismatch with the core's own chain, time or 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
-import msgspec
 
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import ApportionError, LogGap, LogMismatch
@@ -32,11 +31,10 @@ from apportion.projections import digest as logical
 from apportion.projections.clock import LogClock
 from apportion.projections.fingerprint import fingerprint, schema_files
 from apportion.projections.folding import Folding
-from apportion.projections.sheet import Row, Sheet, Writer
+from apportion.projections.journal import Changes, Journal
+from apportion.projections.sheet import Sheet
 
-HEARTBEAT = "node.heartbeat"
-TICK = "clock.tick"
-_SUBJECTS_MAX = 100_000
+JOURNAL_ROWS = 12_000  # at most: about 20,000 events; what a restart brings up, and a reader waits for
 
 
 class ProjectionStale(ApportionError):
@@ -56,12 +54,11 @@ class Position(NamedTuple):
     tip: str = ""  # hash of the record at seq
 
 
-@dataclass
-class Staged:
+class Staged(NamedTuple):
     """Rows of whole cycles, ready to be committed."""
 
-    rows: list[tuple[Sheet, list[Row]]]
-    position: Row
+    changes: Changes
+    position: Position
     cycles: int
 
 
@@ -72,7 +69,7 @@ def tip_of(record: Record) -> str:
 
 
 class Projection:
-    """One file. Not thread-safe: one caller at a time, except that ``commit`` may run beside the next ``stage``."""
+    """One file. Not thread-safe: one caller at a time."""
 
     def __init__(self, path: str | Path = ":memory:") -> None:
         """Open or create the file.
@@ -83,8 +80,8 @@ class Projection:
         self._folding = Folding()
         self._commits = Sheet(
             "meta.commit_log", "first_seq", "last_seq", "decision_seq", "time_ms", "records", "cycles", "chain", "tip", "stated",
-            "carry",
         )  # fmt: skip
+        self._journal = Journal((*self._folding.sheets, self._commits), self._folding.open)
         self.con = self._connect()
         try:
             self._prepare()
@@ -104,8 +101,8 @@ class Projection:
         con = self.con
         try:
             con.execute("set TimeZone = 'UTC'")
-            self._writer = Writer(con.cursor())
-            self._writer.con.execute("pragma disable_optimizer")  # of this connection: its statements are plain inserts
+            self._writer = con.cursor()
+            self._writer.execute("pragma disable_optimizer")  # of this connection: its statements are plain inserts
             made = con.execute("select count(*) from duckdb_tables() where schema_name = 'meta' and table_name = 'projection'")
             if not (made.fetchone() or (0,))[0]:
                 self._create()
@@ -114,7 +111,7 @@ class Projection:
             raise ProjectionBroken(f"{self.path}: not a readable projection ({error}); rebuild it") from error
         if found != (fingerprint(), duckdb.__version__):
             raise ProjectionStale(f"{self.path} was built by other code or another DuckDB ({found}); rebuild the projection")
-        for sheet in (*self._folding.sheets, *(rows.sheet for rows in self._folding.open), self._commits):
+        for sheet in (*self._folding.sheets, *(rows.sheet for rows in self._folding.open), self._commits, self._journal.sheet):
             sheet.bind(con)
         self._load()
 
@@ -127,33 +124,24 @@ class Projection:
         self.con.execute("checkpoint")  # schema changes do not belong into a write-ahead log that may have to be replayed
 
     def _load(self) -> None:
-        """Take up the position and everything open; forget what was staged."""
+        """Take up the position and everything open; forget what was staged, and bring the tables up to the position."""
         con = self.con
         self._held: list[Record] = []
         self._batches: deque[StoredBatch] = deque()
-        self._commits.take()
+        self._journal.load(con)
+        self._bring_up()
         last = con.execute(
             "select last_seq, decision_seq, time_ms, tip, chain, stated from meta.commit_log order by last_seq desc limit 1"
         ).fetchone()
-        self.position = Position(*last[:4]) if last else Position()
+        self.position = self._staged = Position(*last[:4]) if last else Position()
         self._folding.clock = LogClock()
         if last:
             self._folding.clock = LogClock(True, last[5], self.position.time_ms, bytes.fromhex(last[4]))
-        self._staged = self.position
-        for rows in self._folding.open:
-            rows.load(con)
-        carried = con.execute(
-            "select carry from meta.commit_log "
-            "where last_seq > (select coalesce(max(last_seq), 0) from meta.refresh) order by last_seq"
-        ).fetchall()
-        for (blob,) in carried:
-            for rows, changes in zip(self._folding.open, msgspec.msgpack.decode(blob), strict=True):
-                rows.apply_changes(changes)
         self._folding.load(con)
 
     def close(self) -> None:
         """Close the file; harmless when closed."""
-        self._writer.con.close()
+        self._writer.close()
         self.con.close()
 
     def __enter__(self) -> Projection:
@@ -216,7 +204,7 @@ class Projection:
     def stage(self, records: Iterable[Record], batches: Iterable[StoredBatch]) -> Staged | None:
         """Fold complete cycles into rows without writing them; None when no cycle is complete.
 
-        When it fails, ``recover`` must follow. It does not touch the file, so it may run while an earlier commit does.
+        When it fails, ``recover`` must follow. It does not touch the file.
         """
         self._take_in(records, batches)
         return self._stage()
@@ -250,54 +238,54 @@ class Projection:
             return None
         del self._held[:index]
         self._folding.heartbeats.settle()
-        at = self._staged
-        carry = msgspec.msgpack.encode([rows.take_changes() for rows in self._folding.open])
-        position = (
-            first_seq, at.seq, at.decision_seq, at.time_ms, at.seq - first_seq + 1, cycles, self._folding.clock.chain.hex(), at.tip,
-            self._folding.clock.stated, carry,
+        at, clock = self._staged, self._folding.clock
+        self._commits.rows.append(
+            (
+                first_seq, at.seq, at.decision_seq, at.time_ms, at.seq - first_seq + 1, cycles, clock.chain.hex(), at.tip,
+                clock.stated,
+            )
         )  # fmt: skip
-        return Staged([(sheet, sheet.take()) for sheet in self._folding.sheets if sheet.rows], position, cycles)
+        return Staged(self._journal.take(at.seq), at, cycles)
 
     def commit(self, staged: Staged) -> int:
         """Write staged cycles and the position in one transaction; return the number of cycles.
 
         Raises ``ProjectionBroken`` when the engine has given up; after any other error ``recover`` must follow.
         """
-        con = self._writer.con
+        if self._journal.size + staged.changes.size > JOURNAL_ROWS and staged.position == self._staged:
+            self._bring_up(staged.changes)
+        else:
+            with self._transaction() as con:
+                self._journal.write(con, staged.changes)
+            self._journal.written(staged.changes)
+        self.position = staged.position
+        return staged.cycles
+
+    def refresh(self) -> None:
+        """Bring the tables up to the position; readers need it, commits do not. Nothing may be staged."""
+        if self._staged != self.position:
+            raise ApportionError("refresh while cycles are staged and not committed; commit them first")
+        self._bring_up()
+
+    def _bring_up(self, changes: Changes | None = None) -> None:
+        if changes is None and not self._journal.size:
+            return
+        with self._transaction() as con:
+            self._journal.bring_up(con, changes)
+        self._journal.brought_up()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        con = self._writer
         try:
             con.execute("begin")
-            for sheet, rows in staged.rows:
-                sheet.write(self._writer, rows)
-            self._commits.write(self._writer, [staged.position])
+            yield con
             con.execute("commit")
         except (duckdb.FatalException, duckdb.InternalException) as error:
             raise ProjectionBroken(f"{self.path}: {error}; rebuild the projection") from error
         except BaseException:
             con.execute("rollback")
             raise
-        _, seq, decision_seq, time_ms, _, _, _, tip, _, _ = staged.position
-        self.position = Position(seq, decision_seq, time_ms, tip)
-        return staged.cycles
-
-    def refresh(self) -> None:
-        """Bring the ``*_open`` tables up to the position; readers need it, commits do not. Nothing may be staged."""
-        if self._staged != self.position:
-            raise ApportionError("refresh while cycles are staged and not committed; commit them first")
-        last = self._writer.con.execute("select coalesce(max(last_seq), 0) from meta.refresh").fetchone()
-        if last == (self.position.seq,):
-            return
-        self._writer.con.execute("begin")
-        try:
-            for rows in self._folding.open:
-                rows.refresh(self._writer)
-            self._writer.con.execute("delete from meta.refresh")
-            self._writer.con.execute("insert into meta.refresh values (?)", [self.position.seq])
-            self._writer.con.execute("commit")
-        except BaseException:
-            self._writer.con.execute("rollback")
-            raise
-        for rows in self._folding.open:
-            rows.refreshed()
 
     def digest(self) -> str:
         """Return the logical digest: equal for equal input, however it was cut, and whenever it was rebuilt."""

@@ -3,11 +3,10 @@
 ``Sheet`` is append-only. ``OpenRows`` are the rows that are not over yet: held in memory, found by id, and brought into
 their ``*_open`` table only by a refresh. ``Intervals`` is a pair of both: closing a row moves it.
 
-Why so: a statement costs DuckDB about a millisecond whatever it carries, so a commit must touch few tables; inserts alone
-let commits go on during a checkpoint; and a table that stays ordered by its end needs no index. A commit therefore
-carries the changes to open rows as one blob beside the position, and a crash loses nothing.
+Why so: a statement costs DuckDB up to a millisecond whatever it carries, so a commit must touch few tables, and most touch
+only the ``journal``; and a table that stays ordered by its end needs no index.
 
-Rows travel as NumPy columns that are registered once and filled in place (see ``_Stage``).
+Rows travel as NumPy columns that are made once and filled in place (see ``_Stage``).
 Nothing here knows what a row means.
 """
 
@@ -32,49 +31,41 @@ class SchemaMismatch(Exception):
     """The code that fills a table and the SQL that creates it name different columns."""
 
 
-class Writer:
-    """The one connection that writes, and how often its catalog has changed: that is what prepared statements depend on."""
-
-    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
-        self.con = con
-        self.generation = 0
-
-    def register(self, name: str, columns: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Make arrays readable as a view. All statements prepared before must be prepared again."""
-        self.con.register(name, columns)
-        self.generation += 1
-
-
 class _Stage:
     """A place in memory for up to ``capacity`` rows, and the prepared statement that inserts those in use.
 
-    A statement that DuckDB has to plan anew costs several times what a prepared one does. A prepared one stays planned as long as
-    it has no parameters and the catalog does not change, and it reads the same arrays again: so arrays are filled in place,
-    and the column ``in_use`` says how far.
+    A statement that DuckDB has to plan anew costs several times what a prepared one does. This one stays planned: it has no
+    parameters, and it reads the same arrays again, which are filled in place; the column ``in_use`` says how far. DuckDB finds the
+    arrays by the name of the variable that holds them where the statement is prepared. Registered as a view they would change the
+    catalog, and what was prepared before or in that transaction would be planned anew at each execution, without a word.
     """
 
-    def __init__(self, writer: Writer, table: str, described: Sequence[tuple[str, str]], capacity: int) -> None:
-        name = f"stage_{table.replace('.', '_')}_{capacity}"
-        empty = [_LIST if kind.endswith("[]") else _EMPTY.get(kind, _TEXT) for _, kind in described]
-        self.arrays = {column: np.full(capacity, *fill) for (column, _), fill in zip(described, empty, strict=True)}
-        self.in_use = np.zeros(capacity, dtype=np.bool_)
-        writer.register(name, {"in_use": self.in_use, **self.arrays})
+    def __init__(self, table: str, described: Sequence[tuple[str, str]], capacity: int) -> None:
+        self._in_use = np.zeros(capacity, dtype=np.bool_)
+        self._columns: list[np.ndarray[Any, Any]] = []
+        self._arrays = {"in_use": self._in_use}
+        for column, kind in described:
+            array = np.full(capacity, *(_LIST if kind.endswith("[]") else _EMPTY.get(kind, _TEXT)))
+            self._columns.append(array)
+            self._arrays[column] = array
         casts = [f"{column}::{kind}" if kind.endswith("[]") else column for column, kind in described]
-        self._prepare = f"prepare insert_{name} as insert into {table} select {', '.join(casts)} from {name} where in_use"
-        self._execute = f"execute insert_{name}"
-        self._generation = -1
+        name = f"insert_{table.replace('.', '_')}_{capacity}"
+        self._prepare = f"prepare {name} as insert into {table} select {', '.join(casts)} from staged_arrays where in_use"
+        self._execute = f"execute {name}"
+        self._prepared = False
 
-    def insert(self, writer: Writer, rows: Sequence[Row]) -> None:
+    def insert(self, con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
         """Insert at most ``capacity`` rows."""
         count = len(rows)
-        for array, values in zip(self.arrays.values(), zip(*rows, strict=True), strict=True):
+        for array, values in zip(self._columns, zip(*rows, strict=True), strict=True):
             array[:count] = values
-        self.in_use[:count] = True
-        self.in_use[count:] = False
-        if self._generation != writer.generation:
-            writer.con.execute(self._prepare)
-            self._generation = writer.generation
-        writer.con.execute(self._execute)
+        self._in_use[:count] = True
+        self._in_use[count:] = False
+        if not self._prepared:
+            staged_arrays = self._arrays  # noqa: F841  # read by the statement
+            con.execute(self._prepare)
+            self._prepared = True
+        con.execute(self._execute)
 
 
 class Sheet:
@@ -104,7 +95,7 @@ class Sheet:
         rows, self.rows = self.rows, []
         return rows
 
-    def write(self, writer: Writer, rows: Sequence[Row]) -> None:
+    def write(self, con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
         """Insert ``rows`` in their order, inside the caller's transaction."""
         for start in range(0, len(rows), _CAPACITIES[-1]):
             part = rows[start : start + _CAPACITIES[-1]]
@@ -112,8 +103,8 @@ class Sheet:
             stage = self._stages.get(capacity)
             if stage is None:
                 described = list(zip(self.columns, self.types, strict=True))
-                stage = self._stages[capacity] = _Stage(writer, self.table, described, capacity)
-            stage.insert(writer, part)
+                stage = self._stages[capacity] = _Stage(self.table, described, capacity)
+            stage.insert(con, part)
 
 
 class OpenRows:
@@ -167,14 +158,14 @@ class OpenRows:
         """Return column names and SQL types."""
         return self.sheet.columns, self.sheet.types
 
-    def refresh(self, writer: Writer) -> None:
+    def refresh(self, con: duckdb.DuckDBPyConnection) -> None:
         """Bring the table up to date, inside the caller's transaction. ``refreshed`` must follow the commit."""
         outdated = [row_id for row_id in self._unstored if row_id in self._stored]
         key = self.sheet.columns[0]
         for start in range(0, len(outdated), _IDS_PER_DELETE):
             ids = ", ".join(map(str, outdated[start : start + _IDS_PER_DELETE]))
-            writer.con.execute(f"delete from {self.table} where {key} in ({ids})")
-        self.sheet.write(writer, [self.rows[row_id] for row_id in self._unstored if row_id in self.rows])
+            con.execute(f"delete from {self.table} where {key} in ({ids})")
+        self.sheet.write(con, [self.rows[row_id] for row_id in self._unstored if row_id in self.rows])
 
     def refreshed(self) -> None:
         """Note that the last ``refresh`` was committed."""

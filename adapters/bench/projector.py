@@ -2,7 +2,8 @@
 
 Plays days of a 512-GPU cluster (nine records in ten are heartbeats) through the real core, then projects both logs into a new
 file: in commits of about ``commit`` events, and in those of 10,000 that the projector makes while it is far behind. Decoding, the
-chain over all records, and the sync of each commit are in it; reading from NATS is not. A measurement, not a test.
+chain over all records, the sync of each commit, and a last refresh are in it, so each row was made durable and is in its table
+when time is taken; reading from NATS is not. A measurement, not a test.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def run(days: int = 1, commit: int = COMMIT_EVENTS, rounds: int = 3, seed: int =
         "cycles": len(logs.batches),
         "commits": best["commits"],
         "commit_p50_ms": best["commit_p50_ms"],
+        "commit_max_ms": best["commit_max_ms"],
         "fold_us_per_event": round(best["fold_s"] * 1e6 / events, 2),
         "file_mb": best["file_mb"],
         "refresh_ms": best["refresh_ms"],
@@ -67,10 +69,10 @@ def _project(logs: Logs, commit: int) -> dict[str, Any]:
                     projection.commit(staged)
                 fold_s += between - before
                 times.append(time.perf_counter() - between)
-            wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
             before = time.perf_counter()
             projection.refresh()
             refresh_s = time.perf_counter() - before
+            wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
             before = time.perf_counter()
             failed = len(audit.audit(projection.con).failed)
             audit_s = time.perf_counter() - before
@@ -81,6 +83,7 @@ def _project(logs: Logs, commit: int) -> dict[str, Any]:
                 "fold_s": fold_s,
                 "commits": len(times),
                 "commit_p50_ms": round(sorted(times)[len(times) // 2] * 1_000, 2),
+                "commit_max_ms": round(max(times) * 1_000, 1),
                 "refresh_ms": round(refresh_s * 1_000, 1),
                 "audit_s": round(audit_s, 2),
                 "audit_failed": failed,

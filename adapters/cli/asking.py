@@ -164,7 +164,7 @@ def projection_file(place: Place) -> Iterator[Any]:
 
     try:
         file = duckdb.connect(str(place.home.projection), read_only=True)
-        file.execute("select mart.readable_seq()")
+        file.execute("select mart.readable_seq(), last_seq from meta.journal limit 1")
     except duckdb.Error as error:
         raise unreachable(
             f"{place.home.projection} cannot be read: {str(error).splitlines()[0]}",
@@ -197,9 +197,8 @@ def answered(file: Any, name: str, params: dict[str, Any]) -> Reply:
             table = queries.run(file, name, seq=params.pop("seq", None), at_ms=params.pop("at_ms", None), **params)
     except queries.QueryRefused as error:
         raise Failure(STALE if "not projected yet" in str(error) else USAGE, str(error)) from None
-    last = file.execute("select coalesce(max(last_seq), 0) from meta.commit_log").fetchone()[0]
-    readable = file.execute("select mart.readable_seq()").fetchone()[0]
-    as_of = AsOf(table.as_of_seq, table.as_of_ms, lag=max(0, last - readable), note="no projector runs")
+    lag = "select coalesce(max(last_seq) - mart.readable_seq(), 0) from meta.journal"
+    as_of = AsOf(table.as_of_seq, table.as_of_ms, lag=file.execute(lag).fetchone()[0], note="no projector runs")
     return Reply(list(table.columns), table.dicts(), as_of)
 
 

@@ -2,11 +2,11 @@
 
 Read some batches and the records they answer, ``projection.ingest`` them, repeat. Commits are made at once while little
 happens, but at most every ``FLUSH_S`` or ``COMMIT_EVENTS`` while much does, and larger ones while far behind: a commit costs
-milliseconds whatever it carries. Folding the next cycles while a commit is written was tried and is slower: DuckDB reads our
+a millisecond whatever it carries. Folding the next cycles while a commit is written was tried and is slower: DuckDB reads our
 columns of text under the interpreter's lock, once per column, and waits for it each time.
 
-Batches are read first, and records only up to what they answer, so nothing piles up when the core stands still. Open rows are
-brought into their tables (``refresh``) when a reader wants them or nothing else is to be done.
+Batches are read first, and records only up to what they answer, so nothing piles up when the core stands still. What is
+committed is brought into its tables (``refresh``) when a reader wants it or nothing else is to be done.
 """
 
 from __future__ import annotations

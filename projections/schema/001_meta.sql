@@ -11,8 +11,8 @@ create table meta.projection (
     duckdb_version varchar
 );
 
--- One row per commit; the position is the last of them. Its rows depend on how the input was cut into commits, so this
--- table is the only one outside the logical digest.
+-- One row per commit; the position is the last of them. Its rows depend on how the input was cut into commits, so meta is the
+-- only schema outside the logical digest.
 create table meta.commit_log (
     first_seq bigint,      -- in EVENTS
     last_seq bigint,       -- always a tick
@@ -22,11 +22,16 @@ create table meta.commit_log (
     cycles bigint,
     chain varchar,         -- over all records read, as in the core's batches
     tip varchar,           -- hash of the record at last_seq: the log must still show it
-    stated boolean,        -- times are the producers' claims
-    carry blob             -- changes to the open rows that are not in the *_open tables yet
+    stated boolean         -- times are the producers' claims
 );
 
--- The *_open tables are complete up to the last seq here; later changes are in meta.commit_log.carry.
+-- All tables of the other schemas stand at this seq, a tick.
 create table meta.refresh (
     last_seq bigint
+);
+
+-- One row per commit after that: what it adds to the tables.
+create table meta.journal (
+    last_seq bigint,
+    changes blob
 );

@@ -1,8 +1,7 @@
 -- What was so at sequence q, whose cycle was at ms. What is open ends there, never at the wall clock: every answer is a function of
 -- the sequence alone.
 --
--- The *_open tables are as of the last refresh, which may be some commits behind the *_closed ones: a row that was closed since
--- is in both. So q must not be above readable_seq(), and closed rows count only up to there.
+-- All tables stand at readable_seq(), so q must not be above it; later commits are in the journal until the tables are brought up.
 
 create macro mart.readable_seq() as (select coalesce(max(last_seq), 0) from meta.refresh);
 
@@ -12,7 +11,7 @@ select alloc_id, workload, run, piece, pool, node, gpus, milli_each, gpus_milli,
     gpus_milli * (least(end_ms, ms) - start_ms) as gpu_us, close_seq > q as is_open,
     case when close_seq > q then '' else end_reason end as end_reason, close_seq
 from fact.alloc_closed
-where open_seq <= q and close_seq <= mart.readable_seq()
+where open_seq <= q
 union all
 select alloc_id, workload, run, piece, pool, node, gpus, milli_each, gpus_milli, budget, principal, kind, payer, why,
     protected_until_ms, open_seq, start_ms, ms, gpus_milli * (ms - start_ms), true, '', null
@@ -24,7 +23,7 @@ create macro mart.held_at(q) as table
 select alloc_id, workload, run, piece, pool, node, gpus, milli_each, gpus_milli, budget, principal, kind, payer, why,
     protected_until_ms, open_seq, start_ms
 from fact.alloc_closed
-where open_seq <= q and close_seq > q and close_seq <= mart.readable_seq()
+where open_seq <= q and close_seq > q
 union all
 select alloc_id, workload, run, piece, pool, node, gpus, milli_each, gpus_milli, budget, principal, kind, payer, why,
     protected_until_ms, open_seq, start_ms
@@ -34,7 +33,7 @@ where open_seq <= q;
 create macro mart.state_at(q) as table
 select state_id, workload, state, run, budget, pool, from_seq, from_ms
 from fact.workload_state_closed
-where from_seq <= q and to_seq > q and to_seq <= mart.readable_seq()
+where from_seq <= q and to_seq > q
 union all
 select state_id, workload, state, run, budget, pool, from_seq, from_ms
 from fact.workload_state_open
@@ -57,7 +56,7 @@ select run_id, workload, run, pool, budget, principal, kind, gpus_milli, nodes, 
     case when closed_seq > q then false else requeued end as requeued,
     case when closed_seq > q then null else closed_seq end as closed_seq
 from fact.run_closed
-where placed_seq <= q and closed_seq <= mart.readable_seq()
+where placed_seq <= q
 union all
 select run_id, workload, run, pool, budget, principal, kind, gpus_milli, nodes, placed_seq, placed_ms, placed_payer, placed_why,
     beneficiary, protected_until_ms, reserved_gpu_us, resume_from_ms,
@@ -71,7 +70,7 @@ where placed_seq <= q;
 create macro mart.out_at(q, ms) as table
 select node, pool, state, gpus, reason, principal, from_seq, from_ms, least(to_ms, ms) as to_ms, to_seq > q as is_open
 from fact.gpu_state_closed
-where from_seq <= q and to_seq <= mart.readable_seq()
+where from_seq <= q
 union all
 select node, pool, state, gpus, reason, principal, from_seq, from_ms, ms, true
 from fact.gpu_state_open
@@ -146,7 +145,7 @@ create macro mart.workload_named(x, q) as coalesce(
 create macro mart.heard_at(q) as table
 select node, pool, gpus, bucket_ms, last_seq, samples, covered_gpu_us, busy_gpu_us, memory_mib_max, watts_sum, last_ms
 from fact.heartbeat_5m_closed
-where last_seq <= q and close_seq <= mart.readable_seq()
+where last_seq <= q
 union all
 select node, pool, gpus, bucket_ms, last_seq, samples, covered_gpu_us, busy_gpu_us, memory_mib_max, watts_sum, last_ms
 from fact.heartbeat_5m_open

@@ -87,7 +87,7 @@ def test_an_answer_at_a_sequence_does_not_know_what_came_later(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_readers_see_one_tick_while_commits_go_on(seed: int) -> None:
-    """Between two refreshes the tables of closed rows are ahead of those of open ones; answers must not notice."""
+    """Commits between two refreshes are in the journal; answers must not notice."""
     logs = simulated(seed, hours=6)
     half = len(logs.batches) // 2
     with Projection() as projection:

@@ -1,6 +1,6 @@
 -- Is a workload in one state at a time, from its admission to its end without a gap?
 with spell as (
-    select workload, state, from_seq, to_seq from fact.workload_state_closed where from_seq <= $seq and to_seq <= mart.readable_seq()
+    select workload, state, from_seq, to_seq from fact.workload_state_closed where from_seq <= $seq
     union all
     select workload, state, from_seq, null from fact.workload_state_open where from_seq <= $seq
 ),
