@@ -15,8 +15,7 @@ import msgspec
 
 from apportion.core.envelope import Record
 from apportion.core.fold.setup import HEARTBEAT_TIMEOUT_MS
-from apportion.core.state.digest import MAX_FRAMES
-from apportion.core.units import MILLI
+from apportion.core.units import MAX_TIME_MS, MILLI
 from apportion.projections.capacity import Capacity, Node
 from apportion.projections.clock import LogClock
 from apportion.projections.sheet import OpenRows, Sheet
@@ -121,21 +120,20 @@ class Heartbeats:
     def fold(self, records: Sequence[Record], start: int, refused: Container[int], clock: LogClock) -> int:
         """Fold plain heartbeats from ``records[start]`` on; returns the index of the first record that is not one.
 
-        Plain: accepted, of a healthy node, within the five minutes being filled. The naive equivalent of this loop is
+        Plain: accepted, of a known node that is in service and healthy, and no leap of time. The naive equivalent of this loop is
         ``clock.take`` and ``beat`` for each; it is written out because nine records in ten pass here.
         """
         buckets, touched, frames, decode = self._buckets, self._touched, clock.frames, decode_beat
         stated, time_ms, subjects = clock.stated, clock.time_ms, self._subjects
-        stop = min(len(records), start + MAX_FRAMES - 1 - len(frames)) if clock.opened else start
+        stop = min(len(records), start + clock.room) if clock.opened else start
         index = start
         for index in range(start, stop):
             seq, stored_ms, subject, body = records[index]
-            if subject in subjects:
-                encoded = subjects[subject]
-            elif subject.endswith(_SUFFIX):
+            encoded = subjects.get(subject)
+            if encoded is None:
+                if not subject.endswith(_SUFFIX):
+                    break
                 encoded = subjects[subject] = subject.encode("utf-8", "surrogatepass")
-            else:
-                break
             if seq in refused:
                 break
             heard = decode(body)
@@ -144,15 +142,17 @@ class Heartbeats:
             if bucket is None:
                 break
             node, beat = bucket.node, data.beat
-            claimed = heard.at_ms if stated else stored_ms
-            now_ms = claimed if claimed > time_ms else time_ms
-            if (
-                beat <= bucket.beat or now_ms >= bucket.until_ms or data.gpus_down or node.silent or node.broken
-                or bucket.gpus != node.gpus or bucket.pool != node.pool
-            ):  # fmt: skip
+            if beat <= bucket.beat or data.gpus_down or node.silent or node.broken:
+                break
+            now_ms = heard.at_ms if stated else stored_ms
+            if now_ms <= time_ms:
+                now_ms = time_ms
+            elif now_ms - time_ms > BUCKET_MS or now_ms > MAX_TIME_MS:
                 break
             time_ms = now_ms
-            frames.append(b"%d %d %b %d\n%b" % (seq, now_ms, encoded, len(body), body))
+            frames += (seq, now_ms, encoded, len(body), body)
+            if now_ms >= bucket.until_ms or bucket.gpus != node.gpus or bucket.pool != node.pool:
+                self._turn(bucket, seq, now_ms)
             elapsed_ms = now_ms - bucket.last_ms
             if elapsed_ms > COVER_CAP_MS:
                 elapsed_ms = COVER_CAP_MS
@@ -177,6 +177,12 @@ class Heartbeats:
         clock.time_ms = time_ms
         return index
 
+    def _turn(self, bucket: _Bucket, seq: int, time_ms: int) -> None:
+        """Five minutes are over, or the node is another: close the bucket and begin the next."""
+        if bucket.samples:
+            self.closed.rows.append((*bucket.row(), seq))
+        bucket.reset(time_ms - time_ms % BUCKET_MS, seq)
+
     def beat(self, seq: int, time_ms: int, data: Beat) -> None:
         """Fold one accepted heartbeat."""
         name, beat, gpus_down = data.node, data.beat, data.gpus_down
@@ -194,9 +200,7 @@ class Heartbeats:
         if gpus_down or node.broken:
             self.capacity.gpus_down(node, gpus_down, seq, time_ms)
         if time_ms >= bucket.until_ms or bucket.gpus != node.gpus or bucket.pool != node.pool:
-            if bucket.samples:
-                self.closed.rows.append((*bucket.row(), seq))
-            bucket.reset(time_ms - time_ms % BUCKET_MS, seq)
+            self._turn(bucket, seq, time_ms)
         if bucket.beat:
             elapsed_ms = time_ms - bucket.last_ms
             if elapsed_ms > COVER_CAP_MS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.simulation.cluster import Layout, Policy
@@ -80,11 +81,12 @@ class Story:
 
 
 def opened(
-    *, nodes: int = 2, gpus: int = 8, budgets: Iterable[tuple[str, int]] = (("lab", 1_000_000),), pool: str = "h100"
-) -> Story:
+    *, nodes: int = 2, gpus: int = 8, budgets: Iterable[tuple[str, int]] = (("lab", 1_000_000),), pool: str = "h100",
+    time_source: Literal["stated", "stored"] = "stated",
+) -> Story:  # fmt: skip
     """Return a story that begins with a pool, budgets, nodes ``n1``... (each its own agent), and ann who may charge them."""
     story = Story()
-    story.say(LogOpened(log_id="story", time_source="stated", operators=("ops",)))
+    story.say(LogOpened(log_id="story", time_source=time_source, operators=("ops",)))
     story.say(PoolDefined(pool=pool, gpu_class=pool))
     for number in range(1, nodes + 1):
         story.say(NodeJoined(node=f"n{number}", pool=pool, gpus=gpus), f"n{number}")

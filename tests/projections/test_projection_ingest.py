@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,7 @@ from apportion.adapters.simulation.driver import Logs
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogGap, LogMismatch
 from apportion.core.events import BudgetGranted, NodeHeartbeat, RunFinished, RunStarted, WorkloadCancelled
-from apportion.projections import audit
+from apportion.projections import audit, runner
 from apportion.projections.digest import table_digests
 from apportion.projections.heartbeats import Heartbeats
 from apportion.projections.runner import Position, Projection, tip_of
@@ -37,18 +38,26 @@ def whole(logs: Logs) -> dict[str, tuple[int, int]]:
 
 
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**32), largest=st.sampled_from((30, 300, 3_000)), from_disk=st.booleans())
+@given(
+    seed=st.integers(0, 2**32),
+    largest=st.sampled_from((30, 300, 3_000)),
+    from_disk=st.booleans(),
+    journal_rows=st.sampled_from((0, 400, runner.JOURNAL_ROWS)),
+)
 def test_tables_do_not_depend_on_how_the_input_is_cut(
     seed: int,
     largest: int,
     from_disk: bool,
+    journal_rows: int,
     logs: Logs,
     whole: dict[str, tuple[int, int]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Any pieces, with redelivery, refreshes and restarts in between: equal rows in every table."""
+    """Any pieces and any journal, with redelivery, refreshes and restarts in between: equal rows in every table."""
     choose = random.Random(seed)
     path = tmp_path_factory.mktemp("cut") / "p.duckdb" if from_disk else Path(":memory:")
+    patch = pytest.MonkeyPatch()
+    patch.setattr(runner, "JOURNAL_ROWS", journal_rows)
     projection = Projection(path)
     try:
         while projection.position.seq < logs.batches[-1].input_seq:
@@ -64,8 +73,10 @@ def test_tables_do_not_depend_on_how_the_input_is_cut(
                 projection = Projection(path)
         projection.refresh()
         assert table_digests(projection.con) == whole
+        assert audit.audit(projection.con, "position").findings[0].holds
     finally:
         projection.close()
+        patch.undo()
 
 
 def test_digest_tells_when_a_single_row_differs(logs: Logs) -> None:
@@ -89,6 +100,7 @@ def test_position_is_the_last_decided_tick_and_the_rest_is_held_back() -> None:
         assert projection.position.seq == seq - 1
         assert projection.position.decision_seq == 1
         assert projection.wants_after_seq == seq
+        projection.refresh()
         asked = "select count(*) from raw.event_log where type = 'workload.submitted'"
         assert projection.con.execute(asked).fetchone() == (0,)
 
@@ -96,6 +108,7 @@ def test_position_is_the_last_decided_tick_and_the_rest_is_held_back() -> None:
         projection.ingest(story.logs.records, story.logs.batches)
 
         assert projection.position == Position(batch.seq, 2, batch.time_ms, tip_of(story.logs.records[-1]))
+        projection.refresh()
         assert projection.con.execute("select workload from fact.workload").fetchall() == [("late",)]
 
 
@@ -149,7 +162,9 @@ def test_records_the_core_did_not_read_stop_the_projection(logs: Logs, what: str
             projection.ingest(records, logs.batches)
 
         assert projection.position == Position()
-        assert projection.con.execute("select count(*) from raw.event_log").fetchone() == (0,)
+        projection.refresh()
+        for table in ("meta.journal", "raw.event_log"):
+            assert projection.con.execute(f"select count(*) from {table}").fetchone() == (0,)
 
 
 def test_a_batch_that_answers_no_tick_is_refused() -> None:
@@ -220,6 +235,7 @@ def test_time_before_the_log_is_opened_is_zero_and_then_its_own() -> None:
     records = [Record(r.seq, 999, r.subject, r.body) for r in story.logs.records]  # stored by another clock
     with Projection() as projection:
         projection.ingest(records, story.logs.batches)
+        projection.refresh()
 
         assert projection.position.time_ms == story.now_ms
         assert projection.con.execute("select min(time_ms) from raw.event_log").fetchone() == (story.now_ms,)
@@ -250,6 +266,7 @@ def test_run_rows_tell_the_whole_run() -> None:
     story.tick(500)
     with Projection() as projection:
         projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
         row = projection.con.execute(
             "select gpus_milli, placed_ms, started_ms, end_ms, outcome, charged_gpu_us, unfunded_gpu_us, voided_gpu_us, "
             "useful_gpu_us from fact.run_closed"
@@ -273,9 +290,8 @@ def test_run_rows_tell_the_whole_run() -> None:
         ]
 
 
-@pytest.mark.parametrize("seed", [12, 13])
-def test_the_fast_lane_of_heartbeats_folds_like_the_slow_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = simulated(seed, hours=6)
+def in_both_lanes(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+    """The tables by the fast lane of heartbeats, and by the slow one alone."""
 
     def tables() -> dict[str, tuple[int, int]]:
         with Projection() as projection:
@@ -285,8 +301,44 @@ def test_the_fast_lane_of_heartbeats_folds_like_the_slow_one(seed: int, monkeypa
 
     fast = tables()
     monkeypatch.setattr(Heartbeats, "fold", lambda _self, _records, start, _refused, _clock: start)
+    return fast, tables()
 
-    assert tables() == fast
+
+@pytest.mark.parametrize("seed", [12, 13])
+def test_the_fast_lane_of_heartbeats_folds_like_the_slow_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, slow = in_both_lanes(simulated(seed, hours=6), monkeypatch)
+
+    assert fast == slow
+
+
+@pytest.mark.parametrize("time_source", ["stated", "stored"])
+def test_both_lanes_take_gaps_leaps_and_steps_back_of_time_alike(
+    time_source: Literal["stated", "stored"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minute, day, leap = 60_000, 24 * HOUR_MS, 800 * 24 * HOUR_MS
+    choose = random.Random(SEED)
+    story, beat = opened(time_source=time_source), 1
+    steps = (0, 1, minute, 5 * minute - 1, 5 * minute, 5 * minute + 1, HOUR_MS, day, leap, 10, minute, 0, 4 * minute)
+    for step_ms in steps * 4:
+        if step_ms == leap:
+            story.tick()
+        to_next_ms = 5 * minute - story.now_ms % (5 * minute)
+        story.now_ms += to_next_ms if step_ms == minute else step_ms
+        for late_ms in (0,) if step_ms == leap else (0, 20, 0):
+            said = NodeHeartbeat(node="n1", beat=beat, busy_milli=choose.randint(0, 9_000), watts=choose.randint(0, 9))
+            story.say(said, "n1", after_ms=-late_ms)
+            story.now_ms += late_ms
+            beat += choose.choice((1, 1, 1, 2, 0))
+        if step_ms == leap:  # more than the core follows; the clock is set right again
+            story.now_ms -= 100 * day
+            story.now_ms = story.tick().time_ms
+        elif choose.random() < 0.6:
+            story.tick(10)
+    story.tick(10)
+    fast, slow = in_both_lanes(story.logs, monkeypatch)
+
+    assert fast == slow
+    assert fast["fact.heartbeat_5m_closed"][0] > 15
 
 
 def test_a_tick_that_is_not_the_last_record_answers_nothing() -> None:
