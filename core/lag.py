@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.errors import check
-from apportion.core.kernels import share
+from apportion.core.kernels import lines, share
 from apportion.core.state.state import State
 from apportion.core.units import apportion
 
@@ -45,6 +45,10 @@ def forgive(state: State) -> None:
     Debts owed to nobody would depress allowances for ever; both sides move, so the sum of lags stays zero.
     """
     budget = state.budget
+    if not lines.forgivable(
+        budget.used, budget.children, budget.lag_us, budget.running_milli, budget.pending_milli, budget.barred
+    ):
+        return
     lag, leaf = budget.column("lag_us"), budget.column("children") == 0
     idle = (budget.column("running_milli") == 0) & (budget.column("pending_milli") == 0)
     owed = leaf & (lag > 0) & (idle | (budget.column("barred") == 1))
@@ -99,6 +103,11 @@ def owed_us(state: State) -> I64:
 def check_lags(state: State) -> None:
     """Stop unless lags and forfeits add up on every level of every tree."""
     budget, seq = state.budget, state.counters.seq
+    wrong = lines.uneven(
+        budget.used, budget.parent, budget.children, budget.lag_us, budget.forfeited_us, budget.forgiven_us
+    )
+    if wrong < 0:
+        return
     parent = budget.column("parent")
     below = parent >= 0
     inner = budget.column("children") > 0
@@ -113,3 +122,4 @@ def check_lags(state: State) -> None:
         given, taken = int(budget.forfeited_us[root]), int(budget.forgiven_us[root])
         check(given == taken, seq, f"{budget.keys[int(root)]} forfeited {given}, forgiven {taken}")
         check(int(budget.lag_us[root]) == 0, seq, f"lags under {budget.keys[int(root)]} do not sum to zero")
+    check(False, seq, f"lags and forfeits of {budget.keys[wrong]} do not add up")

@@ -19,7 +19,7 @@ from apportion.core import lag, planned, usage
 from apportion.core.decisions import PoolBooks
 from apportion.core.errors import check
 from apportion.core.kernels import accrue as accrue_kernels
-from apportion.core.kernels import share
+from apportion.core.kernels import lines
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from apportion.core.units import MAX_ELAPSED_MS, MILLI, gpu_us
@@ -68,17 +68,17 @@ def begin_policy(state: State, pool: int, policy: int) -> None:
     state.counters.decaying = int((state.pool.column("policy") == schema.FAIR_TREE).sum())
 
 
-def _add_to_path(state: State, row: int, column: str, delta: int) -> None:
-    """Add ``delta`` to a column of a budget line and of all lines above it."""
-    array = getattr(state.budget, column)
+def _add_to_path(state: State, row: int, column: memoryview, delta: int) -> None:
+    """Add ``delta`` to cells of a budget line and of all lines above it."""
+    parent = state.budget.cells.parent
     while row >= 0:
-        array[row] += delta
-        row = int(state.budget.parent[row])
+        column[row] += delta
+        row = parent[row]
 
 
 def add_demand(state: State, budget_row: int, delta_milli: int) -> None:
     """Change the pending demand of a budget line (and of those above it)."""
-    _add_to_path(state, budget_row, "pending_milli", delta_milli)
+    _add_to_path(state, budget_row, state.budget.cells.pending_milli, delta_milli)
     state.counters.fair_stale = 1
 
 
@@ -108,42 +108,42 @@ def set_out(state: State, pool: int, gpu: int, out: bool) -> None:
 
 def use_gpu(state: State, pool: int, gpu: int, delta_milli: int) -> None:
     """Give ``delta_milli`` of a GPU to a run (negative: back)."""
-    used = int(state.gpu.used_milli[gpu]) + delta_milli
-    check(0 <= used <= MILLI, state.counters.seq, f"GPU row {gpu} would be used by {used} of {MILLI} milli")
-    state.gpu.used_milli[gpu] = used
-    (state.pool.down_milli if state.gpu.out[gpu] else state.pool.idle_milli)[pool] -= delta_milli
+    cells, pools = state.gpu.cells, state.pool.cells
+    used = cells.used_milli[gpu] + delta_milli
+    if not 0 <= used <= MILLI:
+        check(False, state.counters.seq, f"GPU row {gpu} would be used by {used} of {MILLI} milli")
+    cells.used_milli[gpu] = used
+    (pools.down_milli if cells.out[gpu] else pools.idle_milli)[pool] -= delta_milli
 
 
 def _rate(state: State, run: int, sign: int) -> None:
-    milli = sign * int(state.run.gpus_milli[run])
-    budget, pool = int(state.run.budget[run]), int(state.run.pool[run])
-    if int(state.run.payer[run]) == schema.PAYER_BUDGET:
-        _add_to_path(state, budget, "funded_milli", milli)
+    cells, budgets = state.run.cells, state.budget.cells
+    milli, budget = sign * cells.gpus_milli[run], cells.budget[run]
+    if cells.payer[run] == schema.PAYER_BUDGET:
+        _add_to_path(state, budget, budgets.funded_milli, milli)
     else:
-        _add_to_path(state, budget, "unfunded_milli", milli)
-        state.pool.unfunded_milli[pool] += milli
+        _add_to_path(state, budget, budgets.unfunded_milli, milli)
+        state.pool.cells.unfunded_milli[cells.pool[run]] += milli
 
 
 def begin_run(state: State, run: int, payer: int, now_ms: int) -> None:
     """Start charging a run to ``payer``. The caller has accrued and given it its GPUs."""
-    state.run.payer[run] = payer
-    state.run.payer_since_ms[run] = now_ms
-    state.run.changed_ms[run] = now_ms
+    cells = state.run.cells
+    cells.payer[run] = payer
+    cells.payer_since_ms[run] = now_ms
+    cells.changed_ms[run] = now_ms
     _rate(state, run, 1)
-    if not state.run.idle_cycles[run]:
-        _add_to_path(state, int(state.run.budget[run]), "running_milli", int(state.run.gpus_milli[run]))
+    if not cells.idle_cycles[run]:
+        _add_to_path(state, cells.budget[run], state.budget.cells.running_milli, cells.gpus_milli[run])
     state.counters.fair_stale = 1
 
 
 def settle_run(state: State, run: int, now_ms: int) -> None:
     """Bring the run's own totals to ``now_ms``."""
-    table = state.run
-    amount = gpu_us(int(table.gpus_milli[run]), now_ms - int(table.payer_since_ms[run]))
-    if int(table.payer[run]) == schema.PAYER_BUDGET:
-        table.charged_us[run] += amount
-    else:
-        table.unfunded_us[run] += amount
-    table.payer_since_ms[run] = now_ms
+    cells = state.run.cells
+    amount = gpu_us(cells.gpus_milli[run], now_ms - cells.payer_since_ms[run])
+    (cells.charged_us if cells.payer[run] == schema.PAYER_BUDGET else cells.unfunded_us)[run] += amount
+    cells.payer_since_ms[run] = now_ms
 
 
 def change_payer(state: State, run: int, payer: int, now_ms: int) -> None:
@@ -157,17 +157,18 @@ def change_payer(state: State, run: int, payer: int, now_ms: int) -> None:
 
 def end_run(state: State, run: int, now_ms: int) -> None:
     """Stop charging a run. The caller gives its GPUs back."""
+    cells = state.run.cells
     settle_run(state, run, now_ms)
     _rate(state, run, -1)
-    if not state.run.idle_cycles[run]:
-        _add_to_path(state, int(state.run.budget[run]), "running_milli", -int(state.run.gpus_milli[run]))
+    if not cells.idle_cycles[run]:
+        _add_to_path(state, cells.budget[run], state.budget.cells.running_milli, -cells.gpus_milli[run])
     state.counters.fair_stale = 1
 
 
 def refund(state: State, budget_row: int, pool: int, charged_us: int, unfunded_us: int) -> None:
     """Move time that hardware lost from its payers to ``down``."""
-    _add_to_path(state, budget_row, "charged_us", -charged_us)
-    _add_to_path(state, budget_row, "unfunded_us", -unfunded_us)
+    _add_to_path(state, budget_row, state.budget.cells.charged_us, -charged_us)
+    _add_to_path(state, budget_row, state.budget.cells.unfunded_us, -unfunded_us)
     state.pool.unfunded_us[pool] -= unfunded_us
     state.pool.down_us[pool] += charged_us + unfunded_us
 
@@ -184,12 +185,11 @@ def reserved_milli(state: State, now_ms: int) -> I64:
 
 def _sum_reserved(state: State, now_ms: int, *, timed: bool) -> I64:
     run, budget = state.run, state.budget
-    sums = np.zeros(budget.used, dtype=np.int64)
-    left = run.column("protected_until_ms") - now_ms
-    rows = np.flatnonzero((run.column("reserved") == 1) & (left > 0) & (run.column("state") != schema.ENDED))
-    np.add.at(sums, run.budget[rows], run.gpus_milli[rows] * (left[rows] if timed else 1))
-    for pool in range(state.pool.used):
-        share.sum_up(int(state.pool.root[pool]), budget.used, budget.pool, budget.parent, budget.children, sums)
+    sums = np.empty(budget.used, dtype=np.int64)
+    lines.reserved(
+        now_ms, int(timed), run.used, schema.ENDED, run.protected_until_ms, run.reserved, run.state, run.budget, run.gpus_milli,
+        budget.used, budget.parent, budget.children, sums,
+    )  # fmt: skip
     return sums
 
 
@@ -208,14 +208,11 @@ def available_us(state: State, budget_row: int, outstanding: I64) -> int | None:
 
 def barred_lines(state: State, outstanding: I64) -> I64:
     """Return 1 per budget line that funds nothing: closed, or metered with nothing left to promise, or below such a line."""
-    budget, rows = state.budget, state.budget.used
-    barred: I64 = (budget.column("closed") == 1).astype(np.int64)
-    left = budget.column("granted_us") - budget.column("charged_us") - outstanding
-    barred[(budget.column("metered") == 1) & (left <= 0)] = 1
-    if barred.any():
-        for row in range(rows):  # a parent's row is below its children's
-            parent = int(budget.parent[row])
-            barred[row] |= barred[parent] if parent >= 0 else 0
+    budget = state.budget
+    barred = np.empty(budget.used, dtype=np.int64)
+    lines.barred(
+        budget.used, budget.parent, budget.closed, budget.metered, budget.granted_us, budget.charged_us, outstanding, barred
+    )
     return barred
 
 
@@ -228,39 +225,39 @@ def refresh_barred(state: State) -> None:
 def _store_barred(state: State) -> None:
     barred = barred_lines(state, reserved_us(state, state.counters.accrued_ms))
     stored = state.budget.column("barred")
-    if not np.array_equal(stored, barred):
+    if stored.tobytes() != barred.tobytes():
         stored[:] = barred
         state.counters.fair_stale = 1
 
 
 def books(state: State) -> tuple[PoolBooks, ...]:
     """Return the accounts of every pool."""
-    pool, budget = state.pool, state.budget
+    pool, budget = state.pool.cells, state.budget.cells
     return tuple(
         PoolBooks(
-            pool=pool.keys[row],
-            supply=int(pool.supply_us[row]),
-            down=int(pool.down_us[row]),
-            idle=int(pool.idle_us[row]),
-            unfunded=int(pool.unfunded_us[row]),
-            funded=int(budget.charged_us[pool.root[row]]),
-            pending_milli=int(budget.pending_milli[pool.root[row]]),
-            free_milli=int(pool.idle_milli[row]),
+            pool=state.pool.keys[row],
+            supply=pool.supply_us[row],
+            down=pool.down_us[row],
+            idle=pool.idle_us[row],
+            unfunded=pool.unfunded_us[row],
+            funded=budget.charged_us[pool.root[row]],
+            pending_milli=budget.pending_milli[pool.root[row]],
+            free_milli=pool.idle_milli[row],
         )
-        for row in range(pool.used)
+        for row in range(state.pool.used)
     )
 
 
 def check_conservation(state: State) -> None:
     """Stop unless the accounts, and the rates, of every pool add up. Runs after every cycle, in production."""
-    pool, budget, seq = state.pool, state.budget, state.counters.seq
-    for row in range(pool.used):
-        name, root = pool.keys[row], int(pool.root[row])
-        supply, down, idle, unfunded = pool.supply_us[row], pool.down_us[row], pool.idle_us[row], pool.unfunded_us[row]
-        total = down + idle + unfunded + budget.charged_us[root]
-        check(bool(supply == total), seq, f"pool {name}: supply {supply} != {total}")
+    pool, budget, seq = state.pool.cells, state.budget.cells, state.counters.seq
+    for row in range(state.pool.used):
+        root, supply, unfunded = pool.root[row], pool.supply_us[row], pool.unfunded_us[row]
+        total = pool.down_us[row] + pool.idle_us[row] + unfunded + budget.charged_us[root]
         rate = pool.down_milli[row] + pool.idle_milli[row] + pool.unfunded_milli[row] + budget.funded_milli[root]
-        check(bool(pool.supply_milli[row] == rate), seq, f"pool {name}: rates {pool.supply_milli[row]} != {rate}")
-        by_budget = budget.unfunded_us[root]
-        check(bool(unfunded == by_budget), seq, f"pool {name}: unfunded {unfunded} != {by_budget} by budget")
+        if supply != total or pool.supply_milli[row] != rate or unfunded != budget.unfunded_us[root]:
+            name = state.pool.keys[row]
+            check(supply == total, seq, f"pool {name}: supply {supply} != {total}")
+            check(pool.supply_milli[row] == rate, seq, f"pool {name}: rates {pool.supply_milli[row]} != {rate}")
+            check(False, seq, f"pool {name}: unfunded {unfunded} != {budget.unfunded_us[root]} by budget")
     lag.check_lags(state)

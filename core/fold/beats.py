@@ -47,9 +47,8 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
     seq, time_ms, beats = counters.seq, counters.time_ms, counters.heartbeats
     stated, silence_ms = counters.stated, counters.silence_ms
     row_of, speakers = node.row_of, state.speakers
-    views = node.views
-    beat, seen, agent = views["beat"], views["last_seen_ms"], views["agent"]
-    gpus, silent, broken = views["gpus"], views["silent"], views["broken"]
+    beat, seen, agent = node.cells.beat, node.cells.last_seen_ms, node.cells.agent
+    gpus, silent, broken = node.cells.gpus, node.cells.silent, node.cells.broken
     frames, decode = state.unchained, plain_decoder.decode
     room = MAX_FRAMES - 1 - len(frames)
     index = start

@@ -93,7 +93,7 @@ def check_gpus(state: State) -> None:
             assert bool(state.gpu.out[gpu]) == (out or bool(state.gpu.broken[gpu]))
         here = {run for run in in_progress(state) for gpu in gpus_of_run(state, run) if first <= gpu < first + size}
         assert int(state.node.runs[node]) == len(here), f"runs on {state.node.keys[node]}: {state.node.runs[node]}, recount {here}"
-        assert state.node.views["beat"][node] == int(state.node.beat[node]), "a view of the columns is of an older block"
+        assert state.node.cells.beat[node] == int(state.node.beat[node]), "cells are of an older block"
     for gpu in range(state.gpu.used):
         if holder := int(state.gpu.held_by[gpu]):
             waits = int(state.workload.state[holder - 1]) == schema.HELD

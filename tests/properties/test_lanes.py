@@ -209,7 +209,8 @@ def with_list(rng: random.Random, core: Core, body: bytes) -> bytes:
     node = core.state.node.row_of.get(envelope["data"]["node"])
     runs = [] if node is None else [core.state.run.keys[run] for run in runs_on_node(core.state, node)]
     if rng.random() < 0.3:
-        runs = rng.choice([runs[1:], runs[:-1], [*runs, *runs], [*runs, "gone#1"], ["é#1", *runs], [f"x#{n}" for n in range(70)], runs[::-1]])
+        wrong = [runs[1:], runs[:-1], [*runs, *runs], [*runs, "gone#1"], ["é#1", *runs], [f"x#{n}" for n in range(70)], runs[::-1]]
+        runs = rng.choice(wrong)
         runs += rng.choice([[], [key for key in core.state.run.keys if key][:3]])
     event = ev.NodeHeartbeat(node=envelope["data"]["node"], beat=envelope["data"]["beat"], runs=tuple(runs))
     return ev.encode_event(event, event_id=envelope["id"], at_ms=envelope["at_ms"])

@@ -1,0 +1,72 @@
+"""Questions about all lines of the budget tree at once, asked in every cycle.
+
+Each is one pass over the columns; a parent's row is below its children's. Naive equivalents: recursion, in ``tests/core/test_lines.py``.
+Pure functions of their columns: ``reserved`` and ``barred`` fill the array given, nothing else is written.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+
+@njit(cache=True)
+def reserved(
+    now_ms: int, timed: int, runs: int, ended: int, protected_until_ms: I64, reserves: I64, state: I64, line: I64, gpus_milli: I64,
+    rows: int, parent: I64, children: I64, sums: I64,
+) -> None:  # fmt: skip
+    """Fill ``sums`` with the GPUs of runs inside their reserved time, own and below; ``timed`` 1: times what is left of it."""
+    sums[:rows] = 0
+    for run in range(runs):
+        left = protected_until_ms[run] - now_ms
+        if reserves[run] == 1 and left > 0 and state[run] != ended:
+            sums[line[run]] += gpus_milli[run] * left if timed == 1 else gpus_milli[run]
+    for row in range(rows):
+        if children[row] > 0:
+            sums[row] = 0
+    for row in range(rows - 1, -1, -1):
+        if parent[row] >= 0:
+            sums[parent[row]] += sums[row]
+
+
+@njit(cache=True)
+def barred(
+    rows: int, parent: I64, closed: I64, metered: I64, granted_us: I64, charged_us: I64, outstanding_us: I64, result: I64
+) -> None:
+    """Fill ``result`` with 1 for a line that is closed, or metered with nothing left to promise, or below such a line."""
+    for row in range(rows):
+        spent = metered[row] == 1 and granted_us[row] - charged_us[row] - outstanding_us[row] <= 0
+        above = parent[row] >= 0 and result[parent[row]] == 1
+        result[row] = 1 if closed[row] == 1 or spent or above else 0
+
+
+@njit(cache=True)
+def forgivable(rows: int, children: I64, lag_us: I64, running: I64, pending: I64, barred: I64) -> bool:
+    """Tell whether a leaf is owed something that it cannot take: it is idle, or barred."""
+    for row in range(rows):
+        if children[row] == 0 and lag_us[row] > 0 and ((running[row] == 0 and pending[row] == 0) or barred[row] == 1):
+            return True
+    return False
+
+
+@njit(cache=True)
+def uneven(rows: int, parent: I64, children: I64, lag_us: I64, forfeited_us: I64, forgiven_us: I64) -> int:
+    """Return a line at which lags and forfeits are not the sums of those below, or a root that is owed something; else -1."""
+    sums = np.zeros((3, rows), dtype=np.int64)
+    for row in range(rows - 1, -1, -1):
+        owed = lag_us[row]
+        if children[row] > 0:
+            owed += forgiven_us[row] - forfeited_us[row]
+            if sums[0, row] != owed or sums[1, row] != forfeited_us[row] or sums[2, row] != forgiven_us[row]:
+                return row
+        above = parent[row]
+        if above >= 0:
+            sums[0, above] += owed
+            sums[1, above] += forfeited_us[row]
+            sums[2, above] += forgiven_us[row]
+        elif forfeited_us[row] != forgiven_us[row] or lag_us[row] != 0:
+            return row
+    return -1
