@@ -95,8 +95,8 @@ class Lane:
     def __init__(self, state: State) -> None:
         self._state = state
         self._subjects = _Subjects(state)
-        self._nodes = KeyIndex(state.node)
-        self._runs = KeyIndex(state.run)
+        self._nodes: KeyIndex | None = None  # made with the first window: a short log does without
+        self._runs: KeyIndex | None = None
         self._window: _Window | None = None
         self._frames = np.zeros(0, dtype=np.uint8)
         columns = [
@@ -145,7 +145,10 @@ class Lane:
 
     def _run(self, window: _Window, start: int) -> tuple[int, bool]:
         """Fold from ``start`` to the first record the kernel does not take: its index, and whether it could not read it."""
-        state, counters, said, nodes, runs = self._state, self._state.counters, self._said, self._nodes, self._runs
+        state, counters, said = self._state, self._state.counters, self._said
+        if self._nodes is None or self._runs is None:
+            self._nodes, self._runs = KeyIndex(state.node), KeyIndex(state.run)
+        nodes, runs = self._nodes, self._runs
         nodes.sync()
         runs.sync()
         if len(self._frames) < window.frame_bytes:

@@ -1,6 +1,6 @@
 """Questions about all lines of the budget tree at once, asked in every cycle.
 
-Each is one pass over the columns; a parent's row is below its children's. Naive equivalents: recursion, in ``tests/core/test_lines.py``.
+Each is one pass over the columns; a parent's row is below its children's. Naive equivalents recurse, in the tests of the kernels.
 Pure functions of their columns: ``reserved`` and ``barred`` fill the array given, nothing else is written.
 """
 
