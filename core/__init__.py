@@ -10,7 +10,7 @@ A *record* is what the log says; the *state* is integer columns; a *cycle* runs 
 read; its *decisions* are facts with their reasons, written as one batch. Replay can trust them, verify them, or ignore
 them (what-if). Nothing here does I/O, reads a clock, draws a random number, or holds a float.
 
-Where things are, from the ground up: ``units`` and ``errors``; ``reasons`` (enums of refusal), ``envelope``, ``events``,
-``decisions`` (the words); ``kernels`` (Numba, one file each); ``state`` (tables, digest, snapshot); ``ledger`` (money);
+Where things are, from the ground up: ``units``, ``calendar`` and ``errors``; ``reasons`` (enums of refusal), ``envelope``,
+``events``, ``decisions`` (the words); ``kernels`` (Numba, one file each); ``state`` (tables, digest, snapshot); ``ledger`` (money);
 ``fold`` (the only writer of state); ``policy`` (funding, order, placement, preemption); ``engine`` (the class ``Core``).
 """

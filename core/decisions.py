@@ -191,6 +191,19 @@ class FundingChanged(Decision, frozen=True, tag="funding.changed"):
     before_milli: int = 0  # funded in order before this run
 
 
+class GrantIssued(Decision, frozen=True, tag="grant.issued"):
+    """A period of a scheduled grant begins, or the last one is settled: what is new, what was carried into it, what lapsed."""
+
+    pool: str
+    budget: str
+    event_seq: int  # the grant.scheduled it follows
+    period_ms: int  # the instant it was due; the cycle may be later
+    until_ms: int  # when the next one is due; 0 = never
+    gpu_us: int
+    carried_gpu_us: int = 0  # unspent before, and still there
+    lapsed_gpu_us: int = 0  # unspent before, and taken back
+
+
 class PendingExplained(Decision, frozen=True, tag="pending.explained"):
     """Why the workload waits; only written when the reason or its numbers' meaning changes.
 
@@ -229,6 +242,7 @@ AnyDecision = (
     | WorkloadClosed
     | NodeSuspended
     | FundingChanged
+    | GrantIssued
     | PendingExplained
     | RunResized
     | PlanPublished

@@ -147,6 +147,25 @@ class BudgetGranted(Event, frozen=True):
     reason: Text = ""
 
 
+class GrantScheduled(Event, frozen=True):
+    """Put GPU time into a budget at the first instant of every month or quarter (UTC), or once; meters it from the first one on.
+
+    The first grant is at ``from_ms``, of the whole amount, without it at once; a budget that has a schedule keeps what it was given
+    for its period and changes at its next one. What is not spent in a period lapses unless ``carry`` keeps it; ``gpu_us`` 0 ends
+    the schedule at the next period. At ``until_ms`` the last period is settled by the same rule.
+    """
+
+    pool: Name
+    budget: BudgetPath
+    gpu_us: Annotated[int, Meta(ge=0, le=MAX_GRANT_GPU_US)]
+    period: Literal["monthly", "quarterly", "none"]
+    carry: Literal["none", "all", "cap"] = "none"
+    carry_cap_ppm: SharePpm = 0  # of the amount; for carry = cap
+    from_ms: Instant = 0
+    until_ms: Instant = 0  # 0 = no end
+    reason: Text = ""
+
+
 class BudgetTransferred(Event, frozen=True):
     """Move unspent granted GPU time between two metered budgets of a pool."""
 
@@ -326,6 +345,7 @@ EVENTS: dict[tuple[str, int], type[Event]] = {
     ("node.left", 1): NodeLeft,
     ("budget.set", 1): BudgetSet,
     ("budget.granted", 1): BudgetGranted,
+    ("grant.scheduled", 1): GrantScheduled,
     ("budget.transferred", 1): BudgetTransferred,
     ("budget.closed", 1): BudgetClosed,
     ("member.granted", 1): MemberGranted,

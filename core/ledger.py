@@ -193,6 +193,11 @@ def _sum_reserved(state: State, now_ms: int, *, timed: bool) -> I64:
     return sums
 
 
+def committed_us(state: State, budget_row: int) -> int:
+    """Return what a line has charged or promised up to ``accrued_ms``."""
+    return int(state.budget.charged_us[budget_row]) + int(reserved_us(state, state.counters.accrued_ms)[budget_row])
+
+
 def available_us(state: State, budget_row: int, outstanding: I64) -> int | None:
     """Return what a line may still promise: the least balance over the metered lines of its path; None = not metered."""
     least: int | None = None

@@ -32,6 +32,7 @@ MAX_POOL_MILLI = 16_384 * MILLI
 MAX_TIME_MS = 1 << 42  # the year 2109
 MAX_ELAPSED_MS = 2 * 366 * MS_PER_DAY
 MAX_GRANT_GPU_US = 1 << 58
+MAX_BALANCE_GPU_US = 1 << 61  # of all grants of one line together
 MAX_AMOUNT_GPU_US = 1 << 62
 MAX_PRIORITY = 1_000_000
 

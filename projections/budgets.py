@@ -1,15 +1,16 @@
-"""The budget tree and people's rights on it, as versions with author and reason; grants and transfers go to the ledger.
+"""The budget tree and people's rights on it, as versions with author and reason; grants, by hand
+or by the calendar, and transfers go to the ledger.
 
-A pure function of the accepted events. It must never compute a balance: balances are sums, made by queries.
+A pure function of the accepted events and the decisions. It must never compute a balance: balances are sums, made by queries.
 """
 
 from __future__ import annotations
 
 import duckdb
 
-from apportion.core import events
+from apportion.core import decisions, events
 from apportion.projections.ledger import Ledger
-from apportion.projections.moment import Said
+from apportion.projections.moment import Decided, Said
 from apportion.projections.sheet import Sheet
 
 
@@ -25,6 +26,10 @@ class Budgets:
         self.members = Sheet(
             "dim.member_version", "seq", "time_ms", "budget", "member", "role", "held", "principal", "reason"
         )
+        self.schedules = Sheet(
+            "dim.grant_schedule", "seq", "time_ms", "pool", "budget", "gpu_us", "period", "carry", "carry_cap_ppm", "from_ms",
+            "until_ms", "principal", "reason",
+        )  # fmt: skip
         self.share_ppm: dict[tuple[str, str], int] = {}
 
     def load(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -58,6 +63,26 @@ class Budgets:
         self.ledger.post_event(
             at, "grant", event.pool, [("issued", event.budget, -event.gpu_us), ("budget", event.budget, event.gpu_us)]
         )
+
+    def grant_scheduled(self, at: Said, event: events.GrantScheduled) -> None:
+        """GPU time will be put into a budget by the calendar."""
+        self.schedules.rows.append(
+            (
+                at.seq, at.time_ms, event.pool, event.budget, event.gpu_us, event.period, event.carry, event.carry_cap_ppm,
+                event.from_ms, event.until_ms, at.principal, event.reason,
+            )
+        )  # fmt: skip
+
+    def grant_issued(self, at: Decided, decision: decisions.GrantIssued) -> None:
+        """A period begins: what was not spent before lapses, what is new is put in."""
+        lapsed, amount = decision.lapsed_gpu_us, decision.gpu_us
+        self.ledger.post(
+            at, decision.pool, "", 0,
+            [
+                ("lapse", "budget", decision.budget, -lapsed), ("lapse", "issued", decision.budget, lapsed),
+                ("grant", "issued", decision.budget, -amount), ("grant", "budget", decision.budget, amount),
+            ],
+        )  # fmt: skip
 
     def budget_transferred(self, at: Said, event: events.BudgetTransferred) -> None:
         """GPU time moves between two budgets."""

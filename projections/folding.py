@@ -51,7 +51,8 @@ class Folding:
         self.sheets: tuple[Sheet, ...] = (
             self.cycles.log, self.cycles.cycles, self.cycles.decisions, self.workloads.asked, self.workloads.priorities,
             *(pair.closed for pair in self.intervals), self.ledger.lines, self.heartbeats.closed, self.capacity.pools,
-            self.capacity.policies, self.capacity.versions, self.budgets.versions, self.budgets.members, self.log,
+            self.capacity.policies, self.capacity.versions, self.budgets.versions, self.budgets.members,
+            self.budgets.schedules, self.log,
             self.operators,
         )  # fmt: skip
         self._events = self._event_handlers()
@@ -174,6 +175,7 @@ class Folding:
             events.BudgetSet: budgets.budget_set,
             events.BudgetGranted: budgets.budget_granted,
             events.BudgetTransferred: budgets.budget_transferred,
+            events.GrantScheduled: budgets.grant_scheduled,
             events.BudgetClosed: budgets.budget_closed,
             events.MemberGranted: budgets.member_granted,
             events.MemberRevoked: budgets.member_revoked,
@@ -185,7 +187,7 @@ class Folding:
         }
 
     def _decision_handlers(self) -> dict[type[Any], Callable[[Decided, Any], None]]:
-        capacity, workloads, allocations = self.capacity, self.workloads, self.allocations
+        capacity, budgets, workloads, allocations = self.capacity, self.budgets, self.workloads, self.allocations
         return {
             decisions.WorkloadAdmitted: workloads.admitted,
             decisions.WorkloadClosed: workloads.closed,
@@ -194,6 +196,7 @@ class Folding:
             decisions.RunCancelled: allocations.stopping,
             decisions.RunClosed: allocations.closed,
             decisions.FundingChanged: allocations.funding_changed,
+            decisions.GrantIssued: budgets.grant_issued,
             decisions.NodeSuspended: capacity.node_suspended,
             decisions.RunResized: _not_yet,
         }

@@ -72,6 +72,10 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
         why, _action = words_of("funding", decision["why"], decision)
         payer = "funded" if decision["payer"] == "budget" else "unfunded"
         return [f"{subject}: run {decision['run']} is now {payer}: {why}"]
+    if kind == "grant.issued":
+        kept = f", {render.gpu_time(carried)} carried over" if (carried := decision.get("carried_gpu_us", 0)) else ""
+        gone = f", {render.gpu_time(lapsed)} not spent lapsed" if (lapsed := decision.get("lapsed_gpu_us", 0)) else ""
+        return [f"{subject}: {decision['budget']} gets {render.gpu_time(decision['gpu_us'])} for its next period{kept}{gone}"]
     if kind == "node.suspended":
         why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
         return [f"node {decision['node']}: suspended: {why}", f"  what helps: {action}"]

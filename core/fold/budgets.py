@@ -13,19 +13,18 @@ import numpy as np
 from apportion.core import lag, ledger, planned
 from apportion.core.events import (
     BudgetClosed,
-    BudgetGranted,
     BudgetSet,
-    BudgetTransferred,
     MemberGranted,
     MemberRevoked,
 )
 from apportion.core.fold.access import ROLES, No, is_operator, may_administer, not_permitted
 from apportion.core.reasons import Refusal
 from apportion.core.state.state import State
-from apportion.core.units import MAX_GRANT_GPU_US, PPM
+from apportion.core.units import PPM
 
 
-def _line(state: State, pool: str, path: str) -> int | No:
+def find_line(state: State, pool: str, path: str) -> int | No:
+    """Return the row of a budget line, or why there is none."""
     if pool not in state.pool.row_of:
         return No(Refusal.UNKNOWN_POOL, "pool", entity=pool)
     row = state.budget.row_of.get(state.budget_key(pool, path))
@@ -34,12 +33,19 @@ def _line(state: State, pool: str, path: str) -> int | No:
     return row
 
 
+def drop_schedule(state: State, line: int) -> None:
+    """Grant nothing more to a line by the calendar; what it was given stays."""
+    row = state.schedule.row_of.get(state.budget.keys[line])
+    if row is not None:
+        state.schedule.remove(row)
+
+
 def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No | None:
     """Create a line, or change what it is entitled to from one instant until another."""
     above = event.budget.rpartition("/")[0]
     if not (is_operator(state, principal) or (above and may_administer(state, principal, above))):
         return not_permitted(principal, f"set the share of {event.budget}: that is for an administrator of what is above it")
-    parent = _line(state, event.pool, above)
+    parent = find_line(state, event.pool, above)
     if isinstance(parent, No):
         return parent
     budget = state.budget
@@ -100,61 +106,12 @@ def _new_line(state: State, event: BudgetSet, parent: int) -> int:
     return row
 
 
-def budget_granted(state: State, event: BudgetGranted, principal: str, _seq: int) -> No | None:
-    """Put GPU time into a line; meters it from now on."""
-    if not is_operator(state, principal):
-        return not_permitted(principal, f"grant GPU time to {event.budget}: that is for operators")
-    row = _line(state, event.pool, event.budget)
-    if isinstance(row, No):
-        return row
-    budget = state.budget
-    if int(budget.granted_us[row]) + event.gpu_us > MAX_GRANT_GPU_US:
-        return No(Refusal.INVALID_DATA, "gpu_us", "the sum of grants would exceed the limit", {"limit_gpu_us": MAX_GRANT_GPU_US})
-    if not planned.ever_open(state, row):
-        return No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
-    ledger.accrue(state, state.counters.time_ms)
-    if not budget.metered[row]:
-        # time charged before the first grant was not counted against anything: the balance starts at the grant
-        budget.granted_us[row] = budget.charged_us[row]
-        budget.metered[row] = 1
-    budget.granted_us[row] += event.gpu_us
-    ledger.refresh_barred(state)
-    state.counters.dirty = 1
-    return None
-
-
-def budget_transferred(state: State, event: BudgetTransferred, principal: str, _seq: int) -> No | None:
-    """Move unspent time between two metered lines of a pool."""
-    source = _line(state, event.pool, event.from_budget)
-    target = _line(state, event.pool, event.to_budget)
-    for row in (source, target):
-        if isinstance(row, No):
-            return row
-    if isinstance(source, No) or isinstance(target, No):  # told to the type checker
-        return None
-    if not may_administer(state, principal, event.from_budget):
-        return not_permitted(principal, f"transfer out of {event.from_budget}")
-    budget = state.budget
-    if source == target or not budget.metered[source] or not budget.metered[target]:
-        return No(Refusal.INVALID_DATA, "to_budget", "both budgets must differ and have been granted GPU time")
-    ledger.accrue(state, state.counters.time_ms)
-    promised = int(ledger.reserved_us(state, state.counters.time_ms)[source])
-    left = int(budget.granted_us[source]) - int(budget.charged_us[source]) - promised
-    if event.gpu_us > left:
-        return No(Refusal.BALANCE_TOO_LOW, "gpu_us", numbers={"left_gpu_us": left}, entity=event.from_budget)
-    budget.granted_us[source] -= event.gpu_us
-    budget.granted_us[target] += event.gpu_us
-    ledger.refresh_barred(state)
-    state.counters.dirty = 1
-    return None
-
-
 def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) -> No | None:
     """Close a line without open children: nothing new is admitted, what runs becomes unfunded, what was planned is off."""
     above = event.budget.rpartition("/")[0]
     if not (is_operator(state, principal) or (above and may_administer(state, principal, above))):
         return not_permitted(principal, f"close {event.budget}")
-    row = _line(state, event.pool, event.budget)
+    row = find_line(state, event.pool, event.budget)
     if isinstance(row, No):
         return row
     budget = state.budget
@@ -165,6 +122,7 @@ def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) 
         return No(Refusal.BUDGET_IN_USE, "budget", "close the budgets below it first", entity=event.budget)
     ledger.accrue(state, state.counters.time_ms)
     planned.paint(state, row, state.counters.time_ms, planned.NEVER_MS, (int(budget.share_ppm[row]), 1))
+    drop_schedule(state, row)
     ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None

@@ -14,6 +14,7 @@ from apportion.core.decisions import (
     AnyDecision,
     FundingChanged,
     GpusReserved,
+    GrantIssued,
     NodeSuspended,
     PendingExplained,
     Rejected,
@@ -26,6 +27,7 @@ from apportion.core.decisions import (
     WorkloadRejected,
 )
 from apportion.core.errors import check
+from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
 from apportion.core.fold.workloads import dequeue, enqueue
@@ -229,4 +231,5 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     WorkloadClosed: _closed_workload,
     NodeSuspended: _suspended,
     FundingChanged: _funding,
+    GrantIssued: issued,
 }

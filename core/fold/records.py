@@ -15,7 +15,7 @@ from apportion.core import events, lag, ledger
 from apportion.core.decisions import Rejected, WorkloadRejected
 from apportion.core.envelope import MAX_BODY_BYTES, Record, Whole, decode_envelope, split_subject, too_deep
 from apportion.core.errors import LogGap
-from apportion.core.fold import budgets, nodes, runs, setup, workloads
+from apportion.core.fold import budgets, grants, nodes, runs, setup, workloads
 from apportion.core.fold.access import No, is_operator, not_permitted
 from apportion.core.fold.beats import UNREADABLE
 from apportion.core.reasons import Refusal
@@ -219,8 +219,9 @@ _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = 
     events.NodeUncordoned: nodes.node_uncordoned,
     events.NodeLeft: nodes.node_left,
     events.BudgetSet: budgets.budget_set,
-    events.BudgetGranted: budgets.budget_granted,
-    events.BudgetTransferred: budgets.budget_transferred,
+    events.BudgetGranted: grants.budget_granted,
+    events.BudgetTransferred: grants.budget_transferred,
+    events.GrantScheduled: grants.grant_scheduled,
     events.BudgetClosed: budgets.budget_closed,
     events.MemberGranted: budgets.member_granted,
     events.MemberRevoked: budgets.member_revoked,
@@ -237,7 +238,7 @@ _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = 
     events.ClockTick: _tick,
 }
 _QUIET = (events.NodeHeartbeat, events.RunProgressed, events.DemandObserved, events.ForecastPublished, events.ClockTick)
-_MONEY = (events.BudgetGranted, events.BudgetTransferred)
+_MONEY = (events.BudgetGranted, events.BudgetTransferred, events.GrantScheduled)
 _KINDS: dict[str, _Kind] = {
     events.EVENT_TYPES[event]: _Kind(
         version=events.NEWEST[events.EVENT_TYPES[event]],

@@ -1,7 +1,7 @@
 """One cycle: the order in which phases decide. Everything else is in the phases.
 
 A pure function of the state at a folded tick. The order is part of the logic number: refusals first, then what is late, the
-accounts of what ended, admissions, funding, starts, and last the reasons of what still waits.
+accounts of what ended, admissions, grants that are due, funding, starts, and last the reasons of what still waits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import WorkloadAdmitted
-from apportion.core.policy import closing, expire, explaining, funding, placing
+from apportion.core.policy import closing, expire, explaining, funding, granting, placing
 from apportion.core.policy.emit import Emit
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -25,6 +25,7 @@ def run_cycle(state: State, emit: Emit) -> None:
     expire.suspend_failing_nodes(state, emit)
     closing.close_workloads(state, emit)
     admit(state, emit)
+    granting.issue_due(state, emit)
     shares = funding.shares_of(state)
     funding.fund_runs(state, emit, shares)
     shadows = placing.place_all(state, emit, shares)

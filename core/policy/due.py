@@ -1,9 +1,8 @@
 """When must the next cycle run, if nothing happens until then? A pure function of the state.
 
 The least of: a node's silence becoming a timeout, a placed run's start limit, a stopping run's last moment, a back-off's end, the
-end of a protected time, a granted budget's last microsecond, a planned change of an entitlement, and the review interval while
-there is work. Too early is harmless
-(a cycle that decides nothing), too late is not.
+end of a protected time, a granted budget's last microsecond, a planned change of an entitlement, a scheduled grant, and the
+review interval while there is work. Too early is harmless (a cycle that decides nothing), too late is not.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ def due_ms(state: State) -> int | None:
     times: list[int] = []
     _node_times(state, times)
     _run_times(state, times)
+    times.extend(int(at_ms) for at_ms in state.schedule.column("next_ms") if at_ms)
     if state.counters.planned_ms:
         times.append(state.counters.planned_ms)
     waiting = state.queue[: state.queued]

@@ -19,6 +19,8 @@ STOP_NONE, STOP_PREEMPT, STOP_CANCEL = 0, 1, 2
 REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
 # pool.policy
 FAIR, FIFO, PRIORITY, FAIR_TREE, DRF = 1, 2, 3, 4, 5
+# schedule.carry
+CARRY_NONE, CARRY_ALL, CARRY_CAP = 0, 1, 2
 # node.suspended
 SUSPEND_NONE, SUSPEND_START, SUSPEND_STOP = 0, 1, 2
 
@@ -195,6 +197,22 @@ class ChangeTable(Table):
     """Changes of money made by events: a second copy of one does nothing. Key: envelope id, kept ``CHANGE_RETENTION_MS``."""
 
     made_ms: Column
+
+
+class ScheduleTable(Table):
+    """Grants by the calendar, at most one per line. Key: that of the budget line."""
+
+    budget: Column
+    event_seq: Column
+    amount_us: Column
+    period_months: Column  # 1, 3; 0 = once
+    carry: Column
+    cap_ppm: Column
+    next_ms: Column  # when the next period begins, or the last one is settled
+    until_ms: Column  # 0 = no end
+    opened: Column  # 1 = a period is running
+    given_us: Column  # for this period, with what was carried into it
+    base_us: Column  # charged and promised when it began
 
 
 class PlannedTable(Table):

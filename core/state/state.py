@@ -62,6 +62,7 @@ class State:
     closed: schema.ClosedTable = field(default_factory=schema.ClosedTable)
     change: schema.ChangeTable = field(default_factory=schema.ChangeTable)
     planned: schema.PlannedTable = field(default_factory=schema.PlannedTable)
+    schedule: schema.ScheduleTable = field(default_factory=schema.ScheduleTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
@@ -83,6 +84,7 @@ class State:
             "closed": self.closed,
             "change": self.change,
             "planned": self.planned,
+            "schedule": self.schedule,
         }
 
     def budget_key(self, pool: str, path: str) -> str:

@@ -6,9 +6,18 @@ with line as (
         case when closed then 'closed' else 'set' end as what, '' as member, 0 as gpu_us, 0 as unfunded_gpu_us, from_ms, until_ms
     from dim.budget_version where budget = $budget and seq <= $seq
     union all
+    -- what the calendar brings and takes is a decision; its author is whoever scheduled it
     select 1, l.kind, l.seq, l.time_ms, l.pool, l.budget, e.principal, coalesce(e.body->>'$.data.reason', ''), null, l.kind, '', l.amount_gpu_us, 0, 0, 0
-    from fact.ledger as l left join raw.event_log as e on e.seq = l.seq
-    where l.budget = $budget and l.account = 'budget' and l.kind in ('grant', 'transfer') and l.seq <= $seq
+    from fact.ledger as l
+    left join fact.decision as d on d.seq = l.seq and d.position = l.position and d.type = 'grant.issued'
+    left join raw.event_log as e on e.seq = coalesce(d.event_seq, l.seq)
+    where l.budget = $budget and l.account = 'budget' and l.kind in ('grant', 'transfer', 'lapse') and l.seq <= $seq
+    union all
+    select 1, 'schedule', seq, time_ms, pool, budget, principal, reason, null,
+        period || case carry when 'none' then '' when 'all' then ', all is carried over'
+            else ', at most ' || format('{:g}', carry_cap_ppm / 10000.0) || ' % is carried over' end,
+        '', gpu_us, 0, from_ms, until_ms
+    from dim.grant_schedule where budget = $budget and seq <= $seq
     union all
     -- roles hold for everything below the path they were given on
     select 2, 'member', seq, time_ms, '', budget, principal, reason, null, role, member, 0, 0, 0, 0

@@ -6,9 +6,10 @@ with line as (
 moved as (
     select pool, budget, min(case when kind = 'grant' then time_ms end) as metered_ms, min(case when kind = 'grant' then seq end) as metered_seq,
         sum(case when kind = 'grant' then amount_gpu_us else 0 end)::bigint as granted_gpu_us,
-        sum(case when kind = 'transfer' then amount_gpu_us else 0 end)::bigint as transferred_gpu_us
+        sum(case when kind = 'transfer' then amount_gpu_us else 0 end)::bigint as transferred_gpu_us,
+        -sum(case when kind = 'lapse' then amount_gpu_us else 0 end)::bigint as lapsed_gpu_us
     from fact.ledger
-    where kind in ('grant', 'transfer') and account = 'budget' and seq <= $seq
+    where kind in ('grant', 'transfer', 'lapse') and account = 'budget' and seq <= $seq
     group by all
 ),
 charged as (
@@ -43,16 +44,17 @@ burn as (
 )
 select l.pool, l.budget, l.parent, l.level, l.share_ppm, l.entitled_ppm, l.closed, m.metered_ms is not null as metered,
     coalesce(m.granted_gpu_us, 0) as granted_gpu_us, coalesce(m.transferred_gpu_us, 0) as transferred_gpu_us,
+    coalesce(m.lapsed_gpu_us, 0) as lapsed_gpu_us,
     case when m.metered_ms is not null then coalesce(c.charged_gpu_us, 0) - coalesce(f.refunded_gpu_us, 0) end as charged_gpu_us,
     coalesce(f.refunded_gpu_us, 0) as refunded_gpu_us, coalesce(r.reserved_gpu_us, 0) as reserved_gpu_us,
-    case when m.metered_ms is not null then m.granted_gpu_us + m.transferred_gpu_us - coalesce(c.charged_gpu_us, 0)
+    case when m.metered_ms is not null then m.granted_gpu_us + m.transferred_gpu_us - m.lapsed_gpu_us - coalesce(c.charged_gpu_us, 0)
         + coalesce(f.refunded_gpu_us, 0) - coalesce(r.reserved_gpu_us, 0) end as left_gpu_us,
     coalesce(b.funded_gpu_us, 0) as funded_gpu_us, coalesce(b.unfunded_gpu_us, 0) as unfunded_gpu_us,
     coalesce(b.running_milli, 0) as running_milli, coalesce(b.funded_milli, 0) as funded_milli,
     coalesce(b.pending_milli, 0) as pending_milli,
     -- at the rate of this moment; null: it does not run dry
     case when m.metered_ms is not null and b.funded_milli > 0 then
-        greatest(0, m.granted_gpu_us + m.transferred_gpu_us - coalesce(c.charged_gpu_us, 0) + coalesce(f.refunded_gpu_us, 0)) // b.funded_milli
+        greatest(0, m.granted_gpu_us + m.transferred_gpu_us - m.lapsed_gpu_us - coalesce(c.charged_gpu_us, 0) + coalesce(f.refunded_gpu_us, 0)) // b.funded_milli
     end as lasts_ms,
     l.time_ms as since_ms, l.seq as since_seq, l.principal as author, l.reason
 from line as l

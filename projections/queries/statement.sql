@@ -62,7 +62,10 @@ line as (
         0, 0, 0, 0, greatest(p.amount_gpu_us, 0), greatest(-p.amount_gpu_us, 0),
         case when p.kind <> 'transfer' then null when p.amount_gpu_us < 0 then e.body->>'$.data.to_budget' else e.body->>'$.data.from_budget' end,
         coalesce(e.body->>'$.data.reason', '')
-    from posting as p left join raw.event_log as e using (seq)
+    from posting as p
+    -- what the calendar brings and takes is a decision; its author is whoever scheduled it
+    left join fact.decision as d on d.seq = p.seq and d.position = p.position and d.type = 'grant.issued'
+    left join raw.event_log as e on e.seq = coalesce(d.event_seq, p.seq)
     where p.time_ms >= $from_ms and p.time_ms < $to_ms
 )
 select booked_ms, kind, workload, run, name, "user", budget, gpus_milli, start_ms, end_ms, from_ms, to_ms, outcome, funded_gpu_us,

@@ -68,6 +68,22 @@ create table dim.budget_version (
     reason varchar
 );
 
+-- Grants by the calendar. Each row replaces the one before it for its budget; what periods brought and took is in the ledger.
+create table dim.grant_schedule (
+    seq bigint,
+    time_ms bigint,
+    pool varchar,
+    budget varchar,
+    gpu_us bigint,         -- per period; 0: ends at the next one
+    period varchar,        -- monthly, quarterly, none
+    carry varchar,         -- none, all, cap
+    carry_cap_ppm bigint,  -- of gpu_us
+    from_ms bigint,        -- 0: at once, or at the next period of the schedule it replaces
+    until_ms bigint,       -- 0 = no end
+    principal varchar,
+    reason varchar
+);
+
 create table dim.member_version (
     seq bigint,
     time_ms bigint,

@@ -17,6 +17,7 @@ from apportion.core.decisions import (
     CycleBatch,
     FundingChanged,
     GpusReserved,
+    GrantIssued,
     Piece,
     RunCancelled,
     RunClosed,
@@ -44,6 +45,7 @@ class Live:
     idle_cycles: bool
     gpus: frozenset[tuple[str, int]]
     resume_ms: int
+    reserved: bool
     stopping: bool = False
 
 
@@ -66,6 +68,8 @@ class Books:
         self.lost: set[tuple[str, str]] = set()  # budgets that lost a run in this cycle
         self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
         self.policies: list[int] = []  # of pools, after the last record
+        self.periods: dict[tuple[str, str], tuple[int, int]] = {}  # what was given for the period that runs, and committed then
+        self.begun: set[tuple[str, str, int, int]] = set()  # periods for which time was granted
         self.posted: Counter[tuple[str, int]] = Counter()  # forfeited and forgiven lag per line, own and below
         self.plain: Counter[int] = Counter()  # lag of every line as integrated on its own level, nothing forfeited
 
@@ -87,6 +91,8 @@ class Books:
         self.rates = rates_of(state)
         self._compare(state)
         self.outlook = Outlook(state, self.outlook)
+        scheduled = state.schedule.row_of
+        self.periods = {key: given for key, given in self.periods.items() if ":".join(key) in scheduled}
 
     def _integrate(self, until_ms: int) -> None:
         """Add rate x time up to ``until_ms``, in parts where an entitlement changes as planned."""
@@ -182,6 +188,8 @@ class Books:
                     other for other in batch.decisions
                     if isinstance(other, RunPreempted) and other.certificate.beneficiary == decision.workload
                 ])  # fmt: skip
+        elif isinstance(decision, GrantIssued):
+            self._issued(state, decision)
         elif isinstance(decision, FundingChanged):
             self.live[f"{decision.workload}#{decision.run}"].payer = decision.payer
         elif isinstance(decision, RunClosed):
@@ -228,7 +236,7 @@ class Books:
             assert fits, f"funded without an allowance: {placed}"
         self.live[f"{placed.workload}#{placed.run}"] = Live(
             leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0, gpus_in(placed.pieces),
-            placed.resume_from_ms,
+            placed.resume_from_ms, placed.reserved_gpu_us > 0,
         )  # fmt: skip
 
     def _preempted(self, state: State, preempted: RunPreempted, batch: CycleBatch) -> None:
@@ -310,6 +318,30 @@ class Books:
         self.fruitless[closed.workload] = 0 if fruitful else in_a_row + 1
         wait_ms = 0 if fruitful or not in_a_row or not closed.requeued else min(10_000 << min(in_a_row - 1, 60), 640_000)
         assert closed.not_before_ms == (closed.end_ms + wait_ms if wait_ms else 0), f"after {in_a_row} in vain: {closed}"
+
+    def _issued(self, state: State, issued: GrantIssued) -> None:
+        """What was given for a period and not charged or promised since is carried or lapses, down to what the line has left."""
+        assert self.outlook is not None, "a cycle cannot be the first record"
+        line, key = state.budget.row_of[f"{issued.pool}:{issued.budget}"], (issued.pool, issued.budget)
+        promised = sum(
+            run.milli * max(0, run.protected_until_ms - self.time_ms)
+            for run in self.live.values()
+            if run.reserved and run.leaf[0] == issued.pool and f"{run.leaf[1]}/".startswith(f"{issued.budget}/")
+        )
+        committed = self.totals["charged_us", line] + promised
+        given, base = self.periods.pop(key, (0, committed))
+        left = self.outlook.granted.get(line, 0) - committed
+        unspent = max(0, min(left, given - max(0, committed - base)))
+        assert issued.carried_gpu_us + issued.lapsed_gpu_us == unspent, f"{unspent} are unspent: {issued}"
+        assert issued.period_ms <= self.time_ms, f"not due: {issued}"
+        assert (*key, issued.event_seq, issued.period_ms) not in self.begun, f"begun twice: {issued}"
+        if issued.gpu_us:
+            self.begun.add((*key, issued.event_seq, issued.period_ms))
+        if issued.until_ms:
+            self.periods[key] = (issued.carried_gpu_us + issued.gpu_us, committed)
+        if line in self.outlook.granted or issued.gpu_us:
+            before = self.outlook.granted.get(line, self.totals["charged_us", line])
+            self.outlook.granted[line] = before + issued.gpu_us - issued.lapsed_gpu_us
 
     def _check_promises(self, state: State) -> None:
         """A plan's beneficiary has its GPUs held, or has started, or was withdrawn: nobody dies for nothing."""

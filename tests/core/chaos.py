@@ -90,6 +90,13 @@ class Chaos:
             self.next_policy(pool)
         self.story.tell(ev.BudgetSet(pool="p", budget="A/x", share_ppm=pick((0, 600_000))))
         self.story.tell(ev.BudgetSet(pool="p", budget="A/y", share_ppm=400_000))
+        carry: Any = pick(("none", "all", "cap"))
+        self.story.tell(
+            ev.GrantScheduled(
+                pool="q", budget="C", gpu_us=3_600_000_000, period="none", carry=carry, carry_cap_ppm=500_000,
+                until_ms=self.story.now_ms + 1_800_000,
+            )
+        )  # fmt: skip
         for node, (pool, gpus) in NODES.items():
             self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}"))
         self.story.tell(ev.MemberGranted(budget="A", member="user1", role="administer"))
@@ -216,13 +223,22 @@ class Chaos:
         """Change a budget."""
         pick = self.dice.pick
         pool, budget, who, amount = pick(POOLS), pick(BUDGETS), pick(PEOPLE), pick((1, 60_000_000, 3_600_000_000, 2**58))
-        kind = pick(("set", "set", "grant", "grant", "transfer", "close", "member", "revoke"))
+        kind = pick(("set", "set", "grant", "grant", "schedule", "transfer", "close", "member", "revoke"))
         if kind == "set":
             share, ahead = pick((0, 100_000, 300_000, 1_000_000)), (0, 0, 0, 1, 60_000, 90_000, 3_600_000)
             from_ms, until_ms = (self.story.now_ms + ms if ms else 0 for ms in (pick(ahead), 2 * pick(ahead)))
             self.story.tell(ev.BudgetSet(pool=pool, budget=budget, share_ppm=share, from_ms=from_ms, until_ms=until_ms), who)
         elif kind == "grant":
             self.story.tell(ev.BudgetGranted(pool=pool, budget=budget, gpu_us=amount), who)
+        elif kind == "schedule":
+            period: Any = pick(("none", "none", "monthly", "quarterly"))
+            carry: Any = pick(("none", "all", "cap"))
+            from_ms, until_ms = (self.story.now_ms + ms if ms else 0 for ms in (pick((0, 0, 60_000)), pick((0, 90_000, 600_000))))
+            schedule = ev.GrantScheduled(
+                pool=pool, budget=budget, gpu_us=pick((0, amount, amount)), period=period, carry=carry, carry_cap_ppm=300_000,
+                from_ms=from_ms, until_ms=until_ms,
+            )  # fmt: skip
+            self.story.tell(schedule, who)
         elif kind == "transfer":
             event = ev.BudgetTransferred(pool=pool, from_budget=budget, to_budget=pick(BUDGETS), gpu_us=amount)
             self.story.tell(event, who)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Scenario:
 
     def __init__(self) -> None:
         self.story = Story(Books(), Timeline(), Inspector())
-        self.shown = {"refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund"}
+        self.shown = {"refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue"}
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
         self.beats: dict[str, int] = {}
@@ -181,6 +182,12 @@ class Scenario:
     def do_open(self) -> None:
         self.story.open()
 
+    def do_begin(self, date: str) -> None:
+        """Open the log at the first instant of a day (UTC)."""
+        instant = datetime.combine(datetime.fromisoformat(date), time(), UTC)
+        self.story.start_ms = self.story.now_ms = int(instant.timestamp()) * 1_000
+        self.story.open()
+
     def do_pool(self, name: str, by: str = OPERATOR) -> None:
         self.story.tell(ev.PoolDefined(pool=name), by)
 
@@ -246,6 +253,17 @@ class Scenario:
 
     def do_grant(self, path: str, amount: str, pool: str = "p", by: str = OPERATOR, id: str = "") -> None:
         self.story.tell(ev.BudgetGranted(pool=pool, budget=path, gpu_us=gpu_time_us(amount)), by, event_id=id)
+
+    def do_schedule(
+        self, path: str, amount: str, period: Any, carry: Any = "none", pool: str = "p", by: str = OPERATOR, id: str = "",
+        cap: str = "0%", **when: str,
+    ) -> None:
+        """Grant by the calendar: ``schedule A 100h monthly carry=cap cap=50% until=90d``."""
+        times = {f"{name}_ms": self._instant(text) for name, text in when.items()}
+        event = ev.GrantScheduled(
+            pool=pool, budget=path, gpu_us=gpu_time_us(amount), period=period, carry=carry, carry_cap_ppm=share_ppm(cap), **times
+        )
+        self.story.tell(event, by, event_id=id)
 
     def do_transfer(self, source: str, target: str, amount: str, pool: str = "p", by: str = OPERATOR, id: str = "") -> None:
         event = ev.BudgetTransferred(pool=pool, from_budget=source, to_budget=target, gpu_us=gpu_time_us(amount))

@@ -136,6 +136,12 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
             return ["fund", f"{decision.workload}#{decision.run}", decision.payer, decision.why], {
                 "f": gpus_text(decision.allowance_milli), "before": gpus_text(decision.before_milli)
             }  # fmt: skip
+        case d.GrantIssued():
+            return ["issue", decision.budget, gpu_time_text(decision.gpu_us)], {
+                "carried": gpu_time_text(decision.carried_gpu_us), "lapsed": gpu_time_text(decision.lapsed_gpu_us),
+                "period": time_text(decision.period_ms - start_ms), "pool": decision.pool,
+                "until": time_text(decision.until_ms - start_ms) if decision.until_ms else "never",
+            }  # fmt: skip
         case d.PendingExplained():
             return ["wait", decision.workload, decision.reason], numbers_text(decision.numbers)
     raise AssertionError(f"no words for {decision}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from apportion.core.events import BudgetClosed, BudgetSet
+from apportion.core.events import BudgetClosed, BudgetSet, GrantScheduled
 from apportion.projections import audit, queries
 from apportion.projections.runner import Projection
 from tests.projections.history import HOUR_MS, START_MS, opened
@@ -68,3 +68,34 @@ def test_who_planned_a_change_and_why_is_kept() -> None:
             (row["seq"], row["share_ppm"], row["from_ms"], row["until_ms"], row["principal"], row["reason"])
             for row in versions
         ][1:] == [(seq, 600_000, START_MS + HOUR_MS, START_MS + 2 * HOUR_MS, "ops", "the deadline week")]
+
+
+def test_what_the_calendar_brings_and_takes_is_in_the_ledger_with_its_author() -> None:
+    story = opened(budgets=[("lab", 500_000), ("lab/a", 500_000)])
+    hour_us = 3_600_000_000
+    seq = story.say(
+        GrantScheduled(
+            pool="h100", budget="lab", gpu_us=100 * hour_us, period="monthly", carry="cap", carry_cap_ppm=250_000,
+            reason="the year's allocation",
+        )
+    )  # fmt: skip
+    story.tick()
+    for _ in range(3):
+        story.tick(after_ms=31 * 24 * HOUR_MS)
+
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        assert audit.audit(projection.con).failed == []
+        line = next(row for row in queries.run(projection.con, "budgets").dicts() if row["budget"] == "lab")
+        table, row = story.core.state.budget, story.core.state.budget.row_of["h100:lab"]
+        assert line["left_gpu_us"] == table.granted_us[row] == 125 * hour_us
+        assert (line["granted_gpu_us"], line["lapsed_gpu_us"]) == (400 * hour_us, 275 * hour_us)
+        told = [row for row in queries.run(projection.con, "budget", budget="lab").dicts() if row["section"] != "version"]
+        assert {(row["section"], row["principal"], row["reason"]) for row in told if row["section"] != "member"} == {
+            ("grant", "ops", "the year's allocation"), ("lapse", "ops", "the year's allocation"),
+            ("schedule", "ops", "the year's allocation"),
+        }  # fmt: skip
+        schedule = next(row for row in told if row["section"] == "schedule")
+        assert (schedule["seq"], schedule["what"]) == (seq, "monthly, at most 25 % is carried over")
+        assert sum(row["gpu_us"] for row in told if row["section"] in ("grant", "lapse")) == 125 * hour_us

@@ -9,6 +9,7 @@ from (
     select seq, 'priority' from fact.priority union all
     select seq, 'workload' from fact.workload union all
     select seq, 'grant or transfer' from fact.ledger where kind in ('grant', 'transfer') union all
+    select seq, 'grant schedule' from dim.grant_schedule union all
     select started_seq, 'run started' from fact.run_closed where started_seq > 0
 ) as x
 join raw.event_log as e on e.seq = x.seq
