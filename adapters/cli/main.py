@@ -18,6 +18,7 @@ from apportion.adapters.cli import (
     auditing,
     budgets,
     checks,
+    comparing,
     events,
     jobs,
     local,
@@ -85,7 +86,7 @@ def _root(
         os.environ["APPORTION_DIR"] = directory
 
 
-for module in (reads, sharing, jobs, writes, budgets, statements, nodes, events, checks, auditing, local):
+for module in (reads, sharing, jobs, writes, budgets, statements, nodes, events, checks, auditing, comparing, local):
     module.add_to(app)
 
 

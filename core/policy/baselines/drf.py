@@ -10,6 +10,7 @@ remembers what was before, which is what this baseline is here to show.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,56 +36,69 @@ class Drf:
         """Of the line most over its share, while the rule allows it: the least important, then the latest, then the higher row."""
         table, run = state.workload, state.run
         taker, need = int(table.budget[workload]), int(table.gpus_milli[workload])
-        freed: dict[int, int] = {}
+        forks: dict[int, Fork] = {}
         left: dict[int, list[int]] = {}  # per leaf, the first to go at the end
         for leaf in (int(line) for line in np.unique(run.budget[runs])):
-            if leaf != taker and _allowed(_lines(state, shares, taker, leaf, freed), need):
+            if leaf != taker and (fork := Fork.of(state, shares, taker, leaf)).allows(need, 0):
+                forks[leaf] = fork
                 rows = runs[run.budget[runs] == leaf]
                 keys = (rows, run.placed_ms[rows], -table.priority[run.workload[rows]])
                 left[leaf] = [int(row) for row in rows[np.lexsort(keys)]]
+        freed: dict[int, int] = {}  # per line below a fork
         while left:
             best, best_key = -1, (0, 0)
             for leaf in list(left):
-                told = _lines(state, shares, taker, leaf, freed)
-                if not left[leaf] or not _allowed(told, need):
-                    del left[leaf]  # shares of others only fall, so it stays so
+                fork = forks[leaf]
+                gone_milli = freed.get(fork.theirs, 0)
+                if not left[leaf] or not fork.allows(need, gone_milli):
+                    del left[leaf]  # what others run only falls, so it stays so
                     continue
-                key = (told["victim_line_milli"] * MAX_POOL_MILLI * PPM // told["victim_weight_ppm"], -leaf)
+                key = ((fork.their_milli - gone_milli) * MAX_POOL_MILLI * PPM // fork.their_weight, -leaf)
                 if best < 0 or key > best_key:
                     best, best_key = leaf, key
             if best >= 0:
                 victim = left[best].pop()
-                _free(state, freed, victim)
+                line = forks[best].theirs
+                freed[line] = freed.get(line, 0) + int(run.gpus_milli[victim])
                 yield victim
 
     def proof(self, state: State, shares: Shares, workload: int, run: int, gone: list[int]) -> dict[str, int]:
         """Running and weight of the two lines compared."""
-        freed: dict[int, int] = {}
-        for row in gone:
-            _free(state, freed, row)
-        return _lines(state, shares, int(state.workload.budget[workload]), int(state.run.budget[run]), freed)
+        fork = Fork.of(state, shares, int(state.workload.budget[workload]), int(state.run.budget[run]))
+        gone_milli = sum(
+            int(state.run.gpus_milli[row]) for row in gone if fork.theirs in path(state, int(state.run.budget[row]))
+        )
+        return {
+            "beneficiary_line_milli": fork.my_milli,
+            "beneficiary_weight_ppm": fork.my_weight,
+            "victim_line_milli": fork.their_milli - gone_milli,
+            "victim_weight_ppm": fork.their_weight,
+        }
 
 
-def _free(state: State, freed: dict[int, int], run: int) -> None:
-    """Count the GPUs of a run as given up by its budget and by all above it."""
-    for line in path(state, int(state.run.budget[run])):
-        freed[line] = freed.get(line, 0) + int(state.run.gpus_milli[run])
+class Fork(NamedTuple):
+    """The two lines below the first budget that a taker and another leaf have in common: what runs there, and their weights."""
 
+    my_milli: int
+    my_weight: int
+    theirs: int  # row
+    their_milli: int
+    their_weight: int
 
-def _lines(state: State, shares: Shares, taker: int, leaf: int, freed: dict[int, int]) -> dict[str, int]:
-    mine, theirs = fork(state, taker, leaf)
-    return {
-        "beneficiary_line_milli": int(shares.running[mine]),
-        "beneficiary_weight_ppm": max(1, int(state.budget.share_ppm[mine])),
-        "victim_line_milli": int(shares.running[theirs]) - freed.get(theirs, 0),
-        "victim_weight_ppm": max(1, int(state.budget.share_ppm[theirs])),
-    }
+    @classmethod
+    def of(cls, state: State, shares: Shares, taker: int, leaf: int) -> Fork:
+        """Return where the paths of two different leaves of a pool part."""
+        ones, others = path(state, taker), path(state, leaf)
+        while ones[-2] == others[-2]:
+            ones.pop()
+            others.pop()
+        mine, theirs = ones[-2], others[-2]
+        my_weight, their_weight = (max(1, int(state.budget.share_ppm[line])) for line in (mine, theirs))
+        return cls(int(shares.running[mine]), my_weight, theirs, int(shares.running[theirs]), their_weight)
 
-
-def _allowed(told: dict[str, int], need_milli: int) -> bool:
-    """The taker's line, with the new workload, stays strictly below the victim's as it is now."""
-    taken_milli = told["beneficiary_line_milli"] + need_milli
-    return taken_milli * told["victim_weight_ppm"] < told["victim_line_milli"] * told["beneficiary_weight_ppm"]
+    def allows(self, need_milli: int, gone_milli: int) -> bool:
+        """The taker's line, with the new workload, stays strictly below the other as it is now."""
+        return (self.my_milli + need_milli) * self.their_weight < (self.their_milli - gone_milli) * self.my_weight
 
 
 def path(state: State, line: int) -> list[int]:
@@ -94,12 +108,3 @@ def path(state: State, line: int) -> list[int]:
         lines.append(line)
         line = int(state.budget.parent[line])
     return lines
-
-
-def fork(state: State, one: int, other: int) -> tuple[int, int]:
-    """Return the two lines below the first common one of two different leaves of a pool."""
-    ones, others = path(state, one), path(state, other)
-    while ones[-2] == others[-2]:
-        ones.pop()
-        others.pop()
-    return ones[-2], others[-2]
