@@ -6,23 +6,31 @@ same sequence (``adapters.standing``). Nothing is worked out here but the guaran
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from apportion.adapters import arithmetic
-from apportion.adapters.cli.asking import opened
+from apportion.adapters.cli.asking import opened, warn
 from apportion.adapters.cli.cores import core_at
+from apportion.adapters.cli.failure import UNREACHABLE, Failure
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import PANEL, Pool, given, without_constant
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
 from apportion.core.units import PPM
 
+if TYPE_CHECKING:
+    from apportion.core.engine import Core
+
 BAR = 12
 COLUMNS = (
     "pool", "budget", "guaranteed_milli", "entitled_milli", "lag_gpu_us", "allowance_milli", "runs_protected_milli",
     "runs_funded_milli", "runs_unfunded_milli", "pending_milli", "got_of_used_ppm", "bar",
+)  # fmt: skip
+CORES = (
+    "guaranteed_milli", "entitled_milli", "lag_gpu_us", "allowance_milli", "runs_protected_milli", "runs_funded_milli",
+    "runs_unfunded_milli",
 )  # fmt: skip
 HEADINGS = {
     "guaranteed_milli": "guaranteed", "entitled_milli": "entitled", "lag_gpu_us": "owed h", "allowance_milli": "allowed",
@@ -53,25 +61,45 @@ async def share(
             await budget_of(source, budget)
         reply = await source.ask("share", **given(pool=pool))
     used = [row for row in reply.rows if not budget or _within(str(row["budget"]), budget)]
-    pools: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
-    if used:
-        from apportion.adapters import standing
-
-        core = await core_at(place, reply.as_of.seq)
-        pools = [found for found in standing.pools(core) if found["pool"] in {row["pool"] for row in used}]
-        lines = {(row["pool"], row["budget"]): row for row in standing.budgets(core)}
-        rows = [_joined(row, lines[row["pool"], row["budget"]], pools) for row in used]
-        for row in rows:
-            row["arithmetic"] = _arithmetic(row, rows)
+    core = await _core(place, reply.as_of.seq) if used else None
+    pools, rows = merged(used, core)
     shown = [
         {**row, "budget": indented(row), "bar": bar(row["got_of_used_ppm"], row["share_of_pool_ppm"])} for row in rows
     ]
-    section = Section(rows, without_constant(list(COLUMNS), rows, "pool"), shown=shown, headings=HEADINGS,
+    columns = without_constant([name for name in COLUMNS if core or name not in CORES], rows, "pool")
+    section = Section(rows, columns, shown=shown, headings=HEADINGS,
                       empty="no budget yet; an operator makes one: apportion budget set lab --share 100%",
                       drop=("bar", "got_of_used_ppm", "guaranteed_milli"), flexible="bar")  # fmt: skip
-    after = [LEGEND, "", *_told(pools, rows, all_=all_)] if rows else []
+    after = [LEGEND, "", *_told(pools, rows, all_=all_)] if core else []
     return Answer([section], after=after, more={"pools": pools}, as_of=reply.as_of)
+
+
+async def _core(place: ReadPlace, seq: int) -> Core | None:
+    """Return the core at ``seq``; None, said on stderr, for who may ask the projector and not read the log."""
+    from apportion.adapters.bus.connection import BusUnreachable
+
+    try:
+        return await core_at(place, seq)
+    except (BusUnreachable, Failure) as error:
+        if isinstance(error, Failure) and error.code != UNREACHABLE:
+            raise
+        warn(place, f"what budgets are allowed now needs the log, which cannot be read here ({error})")
+        return None
+
+
+def merged(used: list[dict[str, Any]], core: Core | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the pools, and the budgets by the projection (over time) and by the core (now)."""
+    from apportion.adapters import standing
+
+    if core is None:
+        return [], [{**row, "share_of_pool_ppm": row["entitled_ppm"]} for row in used]
+    named = {row["pool"] for row in used}
+    pools = [found for found in standing.pools(core) if found["pool"] in named]
+    lines = {(row["pool"], row["budget"]): row for row in standing.budgets(core)}
+    rows = [_joined(row, lines[row["pool"], row["budget"]], pools) for row in used]
+    for row in rows:
+        row["arithmetic"] = _arithmetic(row, rows)
+    return pools, rows
 
 
 def _within(path: str, budget: str) -> bool:
@@ -79,17 +107,17 @@ def _within(path: str, budget: str) -> bool:
 
 
 def _joined(used: dict[str, Any], line: dict[str, Any], pools: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one budget: what it is by the projection (over time), and by the core (now)."""
+    """Return one budget; whether it is a leaf is the core's word, for which a closed child is still a child."""
     capacity = next(found["capacity_milli"] for found in pools if found["pool"] == used["pool"])
     names = (
-        "pool", "budget", "parent", "level", "is_leaf", "closed", "share_ppm", "got_ppm", "got_of_used_ppm", "funded_gpu_us",
+        "pool", "budget", "parent", "level", "closed", "share_ppm", "got_ppm", "got_of_used_ppm", "funded_gpu_us",
         "unfunded_gpu_us", "pending_count",
     )  # fmt: skip
     return {
         **{name: used[name] for name in names},
         "share_of_pool_ppm": used["entitled_ppm"],
         "guaranteed_milli": capacity * used["entitled_ppm"] // PPM,
-        **{name: value for name, value in line.items() if name not in ("pool", "budget", "is_leaf", "closed")},
+        **{name: value for name, value in line.items() if name not in ("pool", "budget", "closed")},
     }
 
 

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from apportion.adapters import arithmetic, standing
+from apportion.adapters.cli import sharing
 from apportion.core.decisions import RunPlaced
 from apportion.core.engine import Core
 from apportion.core.events import BudgetClosed, BudgetGranted, NodeHeartbeat, RunStarted
 from apportion.core.kernels import share
 from apportion.core.policy.funding import shares_of
+from apportion.projections import queries
+from apportion.projections.runner import Projection
 from tests.projections.history import HOUR_MS, MINUTE_MS, Story, job, opened, simulated
 
 NUMBER = r"-?[\d,]+(?:\.\d+)?"
@@ -202,3 +205,28 @@ def test_the_cap_is_printed_with_its_two_numbers() -> None:
         "entitled 10 + owed 40,000 GPU-s / 3,600 s (11.111)"
     )
     assert recomputed(text) == 14_000
+
+
+def test_share_merges_what_was_used_with_what_the_core_allows() -> None:
+    """Every line is printed with its own arithmetic, the closed child of a budget included; without a core only what was used."""
+    story = opened(budgets=(("lab", 1_000_000), ("lab/a", 500_000), ("lab/b", 500_000), ("lab/b/x", 1_000_000)))
+    story.say(job("a", 2, budget="lab/a"), "ann")
+    story.say(BudgetClosed(pool="h100", budget="lab/b/x"))
+    story.tick(HOUR_MS)
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        used = queries.run(projection.con, "share").dicts()
+
+    pools, rows = sharing.merged(used, Core.from_snapshot(story.core.snapshot()))
+
+    told = {row["budget"]: (row["guaranteed_milli"], row["arithmetic"]) for row in rows}
+    assert [pool["capacity_milli"] for pool in pools] == [16_000]
+    assert told == {
+        "lab": (16_000, "allowance 2 = a 2"),
+        "lab/a": (8_000, "allowance 2 = entitled 2, and nothing is owed"),
+        "lab/b": (8_000, "allowance 0: nothing below it has one"),
+        "lab/b/x": (0, "allowance 0: it is closed"),
+    }
+    assert [row["runs_protected_milli"] for row in rows] == [2_000, 2_000, 0, 0]
+    assert [row["budget"] for row in sharing.merged(used, None)[1]] == list(told)
