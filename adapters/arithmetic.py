@@ -60,6 +60,8 @@ def _bound(row: Row) -> str:
 def entitled_line(row: Row) -> str:
     """Return why a budget is entitled to what it is entitled to now, beside what it is guaranteed."""
     guaranteed, entitled = row["guaranteed_milli"], row["entitled_milli"]
+    if row["barred"]:
+        return "only what its paid, protected runs hold"
     if entitled == row["demand_milli"] and entitled != guaranteed:
         return "all it asks for" if entitled else "it asks for nothing"
     if entitled > guaranteed:

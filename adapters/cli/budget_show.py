@@ -132,8 +132,7 @@ def _told(row: dict[str, Any], ends: list[Outlook], as_of: AsOf) -> list[str]:
         lines.append(
             f"  of it {promised} promised to protected runs; {render.gpu_time(row['left_gpu_us'])} left to promise"
         )
-    lines += [f"  {_outlook(end, as_of)}" for end in ends]
-    return lines
+    return lines + list(dict.fromkeys(f"  {_outlook(end, as_of)}" for end in ends))
 
 
 def _outlook(end: Outlook, as_of: AsOf) -> str:

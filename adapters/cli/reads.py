@@ -177,6 +177,9 @@ async def queue(
         reply = await source.ask(
             "queue", state=state, row_limit=limit, **given(budget=budget, pool=pool, principal=who)
         )
+        waits = await source.ask(
+            "funded_waits", seq=reply.as_of.seq, row_limit=1, **given(budget=budget, pool=pool, principal=who)
+        )
     now_ms = reply.as_of.time_ms
     rows = [{**row, "funded_wait_ms": funded_wait(row, now_ms), **reason_words(row)} for row in reply.rows]
     rows.sort(
@@ -208,7 +211,7 @@ async def queue(
         empty=_nothing_queued(who, budget),
         drop=("earliest_ms", "funded_wait_ms", "age_ms", "principal", "pool"),
     )
-    after = longest_funded_wait(rows)
+    after = [longest_funded_wait(row) for row in waits.rows]
     after += [f"the first {limit:,} are shown; --limit shows more"] if len(rows) == limit else []
     return Answer([section], after=after, as_of=reply.as_of)
 
@@ -218,17 +221,13 @@ def funded_wait(row: dict[str, Any], now_ms: int) -> int | None:
     return now_ms - row["funded_since_ms"] if row["state"] == "pending" and row["funded_since_ms"] else None
 
 
-def longest_funded_wait(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the longest wait of a funded request among the rows, with its owner and its reason."""
-    waits = [row for row in rows if row["funded_wait_ms"] is not None]
-    if not waits:
-        return []
-    row = max(waits, key=lambda found: (found["funded_wait_ms"], -found["submitted_seq"]))
-    waited = render.duration(row["funded_wait_ms"])
-    return [
+def longest_funded_wait(row: dict[str, Any]) -> str:
+    """Return the longest wait of a funded request, with its owner and its reason."""
+    sentence, _action = words_of("pending", str(row["reason"]), row.get("numbers") or {})
+    return (
         f"longest wait of a funded request: {row['workload']} of {row['principal']}, {render.gpus(row['gpus_milli'])} on "
-        f"{row['budget']}, for {waited}: {row['why']}"
-    ]
+        f"{row['budget']}, for {render.duration(row['funded_wait_ms'])}: {sentence}"
+    )
 
 
 def _nothing_queued(who: str, budget: str) -> str:

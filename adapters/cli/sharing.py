@@ -18,6 +18,7 @@ from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import PANEL, Pool, given, without_constant
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
+from apportion.adapters.render import gpu_count
 from apportion.core.units import PPM
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def _told(pools: list[dict[str, Any]], rows: list[dict[str, Any]], *, all_: bool
                 continue
             lines.append(f"  {row['budget']}: {row['arithmetic']}")
             if row["is_leaf"]:
-                lines.append(f"    entitled {arithmetic.entitled_line(row)}; {arithmetic.runs_line(row)}")
+                why = f"entitled {gpu_count(row['entitled_milli'])}: {arithmetic.entitled_line(row)}"
+                lines.append(f"    {why}; {arithmetic.runs_line(row)}")
     if left_out:
         lines.append(f"  {left_out:,} more ask for nothing and are owed nothing; --all shows them")
     return lines

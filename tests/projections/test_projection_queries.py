@@ -307,6 +307,33 @@ def test_why_tells_reason_place_allowance_and_what_ran_instead() -> None:
         assert rows(con, "status")[0]["pending_count"] == 2
         assert sum(rows(con, "status")[0]["pending_by_reason"].values()) == 2
 
+def test_funded_waits_tell_who_is_owed_a_place_and_since_when() -> None:
+    """The head of b is entitled to half of what a's protected run holds; the one behind it is not a head."""
+    story = opened(nodes=1, budgets=(("lab", 1_000_000), ("lab/a", 500_000), ("lab/b", 500_000)))
+    story.say(job("first", 8, budget="lab/a"), "ann")
+    story.tick(1_000)
+    story.say(job("owed", 4, budget="lab/b"), "ann")
+    story.say(job("behind", 4, budget="lab/b"), "ann")
+    since = story.tick(1_000).time_ms
+    story.tick(5_000)
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        con = projection.con
+
+        waits = rows(con, "funded_waits")
+        assert [(row["workload"], row["principal"], row["funded_since_ms"], row["funded_wait_ms"]) for row in waits] == [
+            ("owed", "ann", since, 5_000)
+        ]
+        assert waits[0]["reason"] == "protected_runs"
+        assert rows(con, "funded_waits", principal="bob") == rows(con, "funded_waits", budget="lab/a") == []
+        queue = {row["workload"]: row for row in rows(con, "queue", state="all")}
+        assert (queue["owed"]["funded_since_ms"], queue["behind"]["funded_since_ms"]) == (since, None)
+        assert (queue["first"]["standing"], queue["owed"]["standing"]) == ("protected", None)
+        told = {row["budget"]: row["protected_milli"] for row in rows(con, "standings")}
+        assert told == {"lab/a": 8_000}
+        assert rows(con, "runs", workload="first")[0]["standing"] == "protected"
+
 
 def test_nodes_tell_state_reason_and_author() -> None:
     story = opened(nodes=3)
