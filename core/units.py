@@ -1,4 +1,4 @@
-"""Integer units, their bounds, and the two divisions the product allows itself.
+"""Integer units, their bounds, the rule of time, and the two divisions the product allows itself.
 
 Everything that is ordered, stored or charged is an integer:
 
@@ -47,6 +47,22 @@ def gpu_us(gpus_milli: int, elapsed_ms: int) -> int:
     if gpus_milli < 0 or elapsed_ms < 0 or amount > MAX_AMOUNT_GPU_US:
         raise ValueError(f"gpu_us: {gpus_milli} milli-GPU x {elapsed_ms} ms is outside the bounds of units.py")
     return amount
+
+
+def first_time_ms(claimed_ms: int) -> int:
+    """Return the time at which a log begins whose first record claims ``claimed_ms``."""
+    return min(max(claimed_ms, 0), MAX_TIME_MS)
+
+
+def next_time_ms(time_ms: int, claimed_ms: int, *, stated: bool) -> int | None:
+    """Return the log's time after a record that claims ``claimed_ms``, None when a stated time cannot follow ``time_ms``.
+
+    Time never runs backwards, and the server's own clock is followed in steps of at most ``MAX_ELAPSED_MS``.
+    """
+    limit_ms = min(time_ms + MAX_ELAPSED_MS, MAX_TIME_MS)
+    if stated and not 0 <= claimed_ms <= limit_ms:
+        return None
+    return max(time_ms, min(claimed_ms, limit_ms))
 
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:

@@ -1,7 +1,7 @@
 """The time of each record, by the core's rule, and the chain over all records read.
 
-Time begins with the accepted ``log.opened``: from the server's stored time, or from what producers state. It never runs
-backwards. The chain is the core's (``core.state.digest``) over the same frames, so that a projector which read other records
+Time begins with the accepted ``log.opened``: from the server's stored time, or from what producers state; the rule is the core's
+(``core.units``). The chain is the core's (``core.state.digest``) over the same frames, so that a projector which read other records
 than the core finds out at the next cycle; so does one whose rule of time is not the core's, for a frame carries the time.
 
 Pure; must never read a clock.
@@ -15,7 +15,7 @@ from typing import Any
 from apportion.core.envelope import Record
 from apportion.core.state.digest import MAX_FRAMES
 from apportion.core.state.state import EMPTY_CHAIN
-from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
+from apportion.core.units import first_time_ms, next_time_ms
 
 _FRAME, _PARTS = b"%d %d %b %d\n%b", 5
 
@@ -37,13 +37,9 @@ class LogClock:
         """Take the next record into time and chain; returns its time. ``at_ms`` is its producer's claim, 0 when it has none."""
         seq, stored_ms, subject, body = record
         if self.opened:
-            claimed = at_ms if self.stated else stored_ms
-            if claimed > self.time_ms:
-                limit = min(self.time_ms + MAX_ELAPSED_MS, MAX_TIME_MS)
-                if claimed <= limit:
-                    self.time_ms = claimed
-                elif not self.stated:  # the core refuses a stated time that cannot follow, and follows the server's in steps
-                    self.time_ms = limit
+            now_ms = next_time_ms(self.time_ms, at_ms if self.stated else stored_ms, stated=self.stated)
+            if now_ms is not None:
+                self.time_ms = now_ms
         encoded = self._subjects.get(subject)
         if encoded is None:
             encoded = self._subjects[subject] = subject.encode("utf-8", "surrogatepass")
@@ -60,7 +56,7 @@ class LogClock:
     def open(self, stated: bool, stored_ms: int, at_ms: int) -> int:
         """Begin time with an accepted ``log.opened``, which is in the chain at the time before; returns its time."""
         self.opened, self.stated = True, stated
-        self.time_ms = min(max(at_ms if stated else stored_ms, 0), MAX_TIME_MS)
+        self.time_ms = first_time_ms(at_ms if stated else stored_ms)
         return self.time_ms
 
     def close_chain(self) -> str:

@@ -21,7 +21,7 @@ from apportion.core.fold.beats import UNREADABLE
 from apportion.core.reasons import Refusal
 from apportion.core.state.digest import close_chain, extend_chain
 from apportion.core.state.state import State
-from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
+from apportion.core.units import MAX_ELAPSED_MS, first_time_ms, next_time_ms
 
 _SUBJECT_CACHE_LIMIT = 100_000
 
@@ -107,7 +107,7 @@ def _fold_in_steps(state: State, record: Record, parts: tuple[str, str] | None) 
     ticks = _fold_event(state, record.seq, parts, _KINDS[parts[1]], envelope.id, event)
     if opens and counters.opened:
         # time begins here, from the source just stated
-        counters.time_ms = min(max(at_ms if counters.stated else record.stored_ms, 0), MAX_TIME_MS)
+        counters.time_ms = first_time_ms(at_ms if counters.stated else record.stored_ms)
         counters.accrued_ms = counters.time_ms
     return ticks
 
@@ -150,17 +150,15 @@ def _place_of(error: Exception) -> tuple[str, str]:
 def _advance(state: State, record: Record, at_ms: int) -> bool:
     """Give the record its time; False when it states one that cannot follow, which then does not move the clock.
 
-    The server's own clock is followed in steps of at most ``MAX_ELAPSED_MS``. After a silence of the whole log nobody is late:
-    the log was not written, which does not make nodes dead.
+    After a silence of the whole log nobody is late: the log was not written, which does not make nodes dead.
     """
     counters = state.counters
     if not counters.opened:
         return True
     claimed = at_ms if counters.stated else record.stored_ms
-    limit = min(counters.time_ms + MAX_ELAPSED_MS, MAX_TIME_MS)
-    if counters.stated and not 0 <= claimed <= limit:
+    now_ms = next_time_ms(counters.time_ms, claimed, stated=bool(counters.stated))
+    if now_ms is None:
         return False
-    now_ms = max(counters.time_ms, min(claimed, limit))
     if now_ms != counters.time_ms:
         if now_ms - counters.time_ms > counters.silence_ms:
             state.node.column("last_seen_ms")[:] = now_ms

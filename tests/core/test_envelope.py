@@ -1,4 +1,4 @@
-"""The door: how deep a body may nest, what a subject is, and that bytes are a pure function of a value."""
+"""The door: how deep a body may nest, what a subject is, what time a record has, and that bytes are a pure function of a value."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from apportion.core import events as ev
 from apportion.core.envelope import MAX_DEPTH, encode, split_subject, subject_of, too_deep
+from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS, next_time_ms
 from tests.core.story import Story
 from tests.strategies import poison_bodies
 
@@ -76,3 +77,23 @@ def test_equal_values_have_equal_bytes(order: list[str], number: int) -> None:
 def test_a_subject_gives_back_what_it_was_made_of() -> None:
     for name, _ in ev.EVENTS:
         assert split_subject(subject_of("agent-n1", name)) == ("agent-n1", name)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "claimed_ms", "stated", "stored"),
+    [
+        (100, 100, 100, 100),
+        (100, 101, 101, 101),
+        (100, 99, 100, 100),
+        (100, -1, None, 100),
+        (100, 100 + MAX_ELAPSED_MS, 100 + MAX_ELAPSED_MS, 100 + MAX_ELAPSED_MS),
+        (100, 101 + MAX_ELAPSED_MS, None, 100 + MAX_ELAPSED_MS),
+        (MAX_TIME_MS - 1, MAX_TIME_MS, MAX_TIME_MS, MAX_TIME_MS),
+        (MAX_TIME_MS - 1, MAX_TIME_MS + 1, None, MAX_TIME_MS),
+    ],
+)
+def test_time_never_runs_backwards_and_follows_in_bounded_steps(
+    time_ms: int, claimed_ms: int, stated: int | None, stored: int
+) -> None:
+    assert next_time_ms(time_ms, claimed_ms, stated=True) == stated
+    assert next_time_ms(time_ms, claimed_ms, stated=False) == stored
