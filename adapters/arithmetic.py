@@ -22,6 +22,8 @@ def allowance_line(row: Row) -> str:
     if row["barred"]:
         return f"{head}: {'it is closed' if row['closed'] else 'the GPU time granted to it, or above it, is spent'}"
     entitled, owed = row["entitled_milli"], row["owed_milli"]
+    if row["policy"] != "fair":
+        return f"{head}: all it asks for; policy {row['policy']} looks at no share"
     wanted = row["wanted_milli"]
     if row["allowance_milli"] != wanted:
         return (
@@ -99,7 +101,7 @@ def pool_lines(pool: Row) -> list[str]:
         f"{gpu_count(pool['entitled_milli'])}, allowances in all {gpu_count(pool['allowance_milli'])}"
     ]
     wanted, left = pool["catch_up_milli"], pool["given_up_milli"]
-    if wanted > left:
+    if wanted > left and pool["policy"] == "fair":
         lines.append(
             f"  the cap: budgets that are owed want {gpu_count(wanted)} above what they are entitled to, the others leave "
             f"{gpu_count(left)} of theirs: each gets {gpu_count(left)} / {gpu_count(wanted)} of what it wants"

@@ -37,6 +37,7 @@ def pools(core: Core) -> list[dict[str, Any]]:
         rows.append(
             {
                 "pool": state.pool.keys[row],
+                "policy": _policy(state, row),
                 "capacity_milli": capacity_milli(state, row),
                 "horizon_ms": int(state.pool.horizon_ms[row]),
                 "entitled_milli": int(shares.entitled[root]),
@@ -61,6 +62,13 @@ def budgets(core: Core) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda found: (found["pool"], found["budget"].split("/")))
 
 
+def _policy(state: State, pool: int) -> str:
+    """Return the name of a pool's policy; allowances bind under ``fair`` only."""
+    from apportion.core.state.codes import POLICIES
+
+    return POLICIES[int(state.pool.policy[pool])]
+
+
 def _now(core: Core) -> State:
     from apportion.core import ledger
 
@@ -75,6 +83,7 @@ def _line(state: State, shares: Shares, row: int, runs: dict[str, int], lag_us: 
     return {
         "pool": state.pool.keys[pool],
         "budget": state.budget_path(row),
+        "policy": _policy(state, pool),
         "is_leaf": leaf,
         "closed": bool(table.closed[row]),
         "entitled_milli": int(shares.entitled[row]),

@@ -14,7 +14,7 @@ from apportion.adapters import arithmetic, standing
 from apportion.adapters.cli import sharing
 from apportion.core.decisions import RunPlaced
 from apportion.core.engine import Core
-from apportion.core.events import BudgetClosed, BudgetGranted, NodeHeartbeat, RunStarted
+from apportion.core.events import BudgetClosed, BudgetGranted, NodeHeartbeat, PolicyActivated, RunStarted
 from apportion.core.kernels import share
 from apportion.core.policy.funding import shares_of
 from apportion.projections import queries
@@ -193,8 +193,8 @@ def test_the_cap_is_printed_with_its_two_numbers() -> None:
     )  # fmt: skip
     row = {
         "allowance_milli": int(allowed[2]), "wanted_milli": int(wanted[2]), "entitled_milli": 10_000, "owed_milli": 11_111,
-        "lag_gpu_us": 4 * 10**10, "horizon_ms": 3_600_000, "barred": False, "closed": False, "demand_milli": 30_000,
-        "catch_up_milli": catch_up, "given_up_milli": given_up,
+        "lag_gpu_us": 4 * 10**10, "horizon_ms": 3_600_000, "barred": False, "closed": False, "policy": "fair",
+        "demand_milli": 30_000, "catch_up_milli": catch_up, "given_up_milli": given_up,
     }  # fmt: skip
 
     text = arithmetic.allowance_line(row)
@@ -230,3 +230,17 @@ def test_share_merges_what_was_used_with_what_the_core_allows() -> None:
     }
     assert [row["runs_protected_milli"] for row in rows] == [2_000, 2_000, 0, 0]
     assert [row["budget"] for row in sharing.merged(used, None)[1]] == list(told)
+
+
+def test_a_policy_that_looks_at_no_share_is_said_and_not_reckoned() -> None:
+    story = owed_story()
+    story.say(PolicyActivated(pool="h100", policy="fifo"))
+    story.tick(MINUTE_MS)
+    lines = lines_of(story)
+
+    asked = lines["lab/b"]["demand_milli"]
+    assert lines["lab/b"]["allowance_milli"] == asked > 0
+    assert (
+        arithmetic.allowance_line(lines["lab/b"])
+        == f"allowance {asked // 1000}: all it asks for; policy fifo looks at no share"
+    )

@@ -290,3 +290,33 @@ def test_a_statement_that_does_not_add_up_is_not_shown() -> None:
                     statement("lab/a", "h100", span, edges, false)
         with pytest.raises(DoesNotAddUp):
             statement("lab/a", "h100", span, edges, lines[1:])
+
+
+def test_what_the_calendar_brings_and_takes_is_on_the_statement() -> None:
+    """100 GPU-h a month, a quarter of it may be carried over: nothing is spent, so 75 lapse at each turn."""
+    story = opened(budgets=[("lab", 500_000)])
+    story.say(
+        events.GrantScheduled(
+            pool="h100", budget="lab", gpu_us=100 * HOUR_US, period="monthly", carry="cap", carry_cap_ppm=250_000,
+            reason="the year's allocation",
+        )
+    )  # fmt: skip
+    story.tick()
+    for _ in range(2):
+        story.tick(after_ms=31 * DAY_MS)
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        january = made(projection, "lab", START_MS, START_MS + 31 * DAY_MS)
+        february = made(projection, "lab", START_MS + 31 * DAY_MS, START_MS + 59 * DAY_MS)
+
+        assert [(line["kind"], line["user"], line["reason"]) for line in january.lines] == [
+            ("grant", "ops", "the year's allocation")
+        ]
+        assert sorted((line["kind"], line["credit_gpu_us"], line["debit_gpu_us"]) for line in february.lines) == [
+            ("grant", 100 * HOUR_US, 0), ("lapse", 0, 75 * HOUR_US),
+        ]  # fmt: skip
+        assert dict(february.parts()) == {"granted": 100 * HOUR_US, "lapsed": -75 * HOUR_US, "charged for runs": 0}
+        assert (january.closing_gpu_us, february.opening_gpu_us, february.closing_gpu_us) == (
+            100 * HOUR_US, 100 * HOUR_US, 125 * HOUR_US,
+        )  # fmt: skip
