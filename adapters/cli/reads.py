@@ -225,7 +225,7 @@ def longest_funded_wait(row: dict[str, Any]) -> str:
     """Return the longest wait of a funded request, with its owner and its reason."""
     sentence, _action = words_of("pending", str(row["reason"]), row.get("numbers") or {})
     return (
-        f"longest wait of a funded request: {row['workload']} of {row['principal']}, {render.gpus(row['gpus_milli'])} on "
+        f"longest wait of a funded request: {row['principal']}'s {row['workload']}, {render.gpus(row['gpus_milli'])} on "
         f"{row['budget']}, for {render.duration(row['funded_wait_ms'])}: {sentence}"
     )
 

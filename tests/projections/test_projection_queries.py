@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from apportion.adapters import standing
 from apportion.core import ledger
 from apportion.core.engine import Core
 from apportion.core.events import (
@@ -104,6 +105,20 @@ def test_readers_see_one_tick_while_commits_go_on(seed: int) -> None:
         assert queries.as_of(projection.con).seq == logs.batches[-1].input_seq > before["status"].as_of_seq
 
 
+def check_standings(con: duckdb.DuckDBPyConnection, core: Core) -> None:
+    """Compare what runs protected, funded and unfunded, and who waits although funded, with the core's own columns."""
+    own = {row["budget"]: row for row in rows(con, "standings")}
+    for line in (found for found in standing.budgets(core) if found["is_leaf"]):
+        told = own.pop(line["budget"], dict.fromkeys((f"{name}_milli" for name in standing.STANDINGS), 0))
+        assert {name: told[f"{name}_milli"] for name in standing.STANDINGS} == {
+            name: line[f"runs_{name}_milli"] for name in standing.STANDINGS
+        }, line["budget"]
+    assert not own
+    table = core.state.workload
+    waiting = {table.keys[row]: int(table.funded_ms[row]) for row in table.live_rows() if table.funded_ms[row]}
+    assert {row["workload"]: row["funded_since_ms"] for row in rows(con, "funded_waits", row_limit=1_000)} == waiting
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_money_and_queue_are_those_of_the_core(seed: int) -> None:
     """The core's own columns as the oracle: what each budget has left, runs, waits for; and the order of its queue."""
@@ -136,6 +151,7 @@ def test_money_and_queue_are_those_of_the_core(seed: int) -> None:
                 if budget.metered[row]:
                     assert line["left_gpu_us"] == int(budget.granted_us[row]) - int(budget.charged_us[row]) - int(reserved[row])
             assert not lines
+            check_standings(projection.con, Core.from_snapshot(core.snapshot()))
             queue = [row["workload"] for row in rows(projection.con, "queue")]
             assert sorted(queue) == sorted(state.workload.keys[row] for row in state.queue[: state.queued])
             for name in dict.fromkeys(state.budget_path(int(state.workload.budget[row])) for row in state.queue[: state.queued]):
