@@ -53,6 +53,7 @@ GpuUs = Annotated[int, Meta(ge=1, le=MAX_GRANT_GPU_US)]
 SharePpm = Annotated[int, Meta(ge=0, le=PPM)]
 GpuIndex = Annotated[int, Meta(ge=0, lt=MAX_NODE_GPUS)]
 RunNumber = Annotated[int, Meta(ge=1, le=2**31)]
+WeightMilli = Annotated[int, Meta(ge=0, le=1_000_000)]  # of a GPU of the pool in sums over pools, for reports only
 Kind = Literal["training", "batch_inference", "quantization", "realtime", "interactive"]
 
 
@@ -75,6 +76,7 @@ class PoolDefined(Event, frozen=True):
 
     pool: Name
     gpu_class: Annotated[str, Meta(max_length=64)] = ""
+    weight_milli: WeightMilli = 1_000
 
 
 class NodeJoined(Event, frozen=True):
@@ -219,6 +221,8 @@ class PolicyActivated(Event, frozen=True):
     review_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None  # longest time between two cycles with work
     node_loss_refund: Literal["unconfirmed", "since_checkpoint", "whole_run"] | None = None
     half_life_ms: Annotated[int, Meta(ge=60_000, le=366 * MS_PER_DAY)] | None = None  # of usage, as fair_tree remembers it
+    bank_ms: Annotated[int, Meta(ge=0, le=7 * MS_PER_DAY)] | None = None  # of its share that an idle budget stays owed; 0 = none
+    weight_milli: WeightMilli | None = None
     reason: Text = ""
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from apportion.core.errors import check
 from apportion.core.kernels import lines, share
 from apportion.core.state.state import State
-from apportion.core.units import apportion
+from apportion.core.units import PPM, apportion, gpu_us
 
 I64 = NDArray[np.int64]
 
@@ -42,7 +42,8 @@ def refresh_rates(state: State) -> None:
 def forgive(state: State) -> None:
     """Clear what is owed to leaves that are idle or barred, and the same amount of debt of others, pro rata (rule 1.3).
 
-    Debts owed to nobody would depress allowances for ever; both sides move, so the sum of lags stays zero.
+    Debts owed to nobody would depress allowances for ever; both sides move, so the sum of lags stays zero. By policy an idle
+    leaf stays owed up to ``bank_ms`` of its share of the pool; a barred one banks nothing.
     """
     budget = state.budget
     if not lines.forgivable(
@@ -56,14 +57,26 @@ def forgive(state: State) -> None:
         in_pool = budget.column("pool") == budget.pool[row]
         debtors = [int(other) for other in np.flatnonzero(leaf & in_pool & (lag < 0))]
         debts = [-int(lag[other]) for other in debtors]
-        amount = min(int(lag[row]), sum(debts))
-        if amount == 0:
+        amount = min(int(lag[row]) - _banked_us(state, row), sum(debts))
+        if amount <= 0:
             continue
         budget.lag_us[row] -= amount
         _post(state, row, "forfeited_us", amount)
         for other, part in zip(debtors, apportion(amount, debts), strict=True):
             budget.lag_us[other] += part
             _post(state, other, "forgiven_us", part)
+
+
+def _banked_us(state: State, leaf: int) -> int:
+    """Return what an idle leaf may stay owed: its part of the GPUs in supply for the time of the pool's policy."""
+    budget, pool = state.budget, int(state.budget.pool[leaf])
+    if not state.pool.bank_ms[pool] or budget.barred[leaf]:
+        return 0
+    part_milli, row = int(state.pool.supply_milli[pool]), leaf
+    while row >= 0:
+        part_milli = part_milli * int(budget.share_ppm[row]) // PPM
+        row = int(budget.parent[row])
+    return gpu_us(part_milli, int(state.pool.bank_ms[pool]))
 
 
 def settle(state: State, pool: int) -> None:

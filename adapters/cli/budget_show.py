@@ -182,12 +182,15 @@ def _change_sections(rows: list[dict[str, Any]]) -> list[Section]:
     for row in rows:
         parts.setdefault(str(row["section"]), []).append(row)
     versions = [{**row, "what": "closed" if row["what"] == "closed" else "set"} for row in parts.pop("version", [])]
+    planned = parts.pop("planned", [])
     members = parts.pop("member", [])
     parts.pop("burn", None)
     money = sorted((row for found in parts.values() for row in found), key=lambda row: int(row["seq"]))
     return [
         Section(versions, ["time_ms", "pool", "what", "share_ppm", "principal", "reason"], key="versions", title="shares",
                 headings={"time_ms": "at", "principal": "by"}, drop=("pool",)),
+        *([Section(planned, ["time_ms", "pool", "what", "share_ppm", "principal", "reason"], key="planned", title="planned shares",
+                   headings={"time_ms": "from", "principal": "by"}, drop=("pool",))] if planned else []),
         Section(money, ["time_ms", "pool", "what", "gpu_us", "principal", "reason"], key="money", title="grants and transfers",
                 headings={"time_ms": "at", "principal": "by"}, drop=("pool",),
                 empty="never granted GPU time: not metered, its share alone counts"),

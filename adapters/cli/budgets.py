@@ -1,4 +1,4 @@
-"""Verbs on money and people: budget list|show|set|grant|transfer|close, member grant|revoke.
+"""Verbs on money and people: budget list|show|set|grant|plan|transfer|close, member grant|revoke.
 
 Reads ask the projector; writes publish one event and print the decision. GPU-hours are typed with a decimal point and
 become exact GPU-microseconds before anything is sent.
@@ -17,7 +17,7 @@ from apportion.adapters.cli.deciding import known_of, send
 from apportion.adapters.cli.finding import one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
-from apportion.adapters.cli.verbs import ReadPlace, WritePlace, one_of, read_verb, typed, write_verb
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, moment, one_of, read_verb, typed, write_verb
 
 PANEL = "Budgets and members"
 Budget = Annotated[str, typer.Argument(metavar="BUDGET", help="Path, such as lab/llm/olmo")]
@@ -39,7 +39,21 @@ Hours = Annotated[
 _OPTIONS = {
     "budget": "the budget", "from_budget": "--from", "to_budget": "--to", "pool": "--pool", "share_ppm": "--share",
     "gpu_us": "--gpu-hours", "member": "the member", "role": "--role", "reason": "--reason",
+    "from_ms": "--from", "until_ms": "--until", "period": "--every", "carry": "--carry", "carry_cap_ppm": "--carry",
 }  # fmt: skip
+
+
+_PERIODS = {"month": "monthly", "quarter": "quarterly", "once": "none"}
+
+
+def _carry(text: str) -> str:
+    """Return the rule: ``none``, ``all``, or how many ppm of the amount at most."""
+    word = text.strip().lower()
+    return word if word in ("none", "all") else str(arguments.share_ppm(text))
+
+
+def _hours_or_none(text: str) -> int:
+    return 0 if text.strip() == "0" else arguments.gpu_hours_us(text)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,6 +63,7 @@ def add_to(app: typer.Typer) -> None:
     budget.command("show")(read_verb(budget_show.show))
     budget.command("set")(write_verb(set_))
     budget.command("grant")(write_verb(grant))
+    budget.command("plan")(write_verb(plan))
     budget.command("transfer")(write_verb(transfer))
     budget.command("close")(write_verb(close))
     app.add_typer(budget, name="budget", rich_help_panel=PANEL)
@@ -96,8 +111,10 @@ async def set_(
         ),
     ],
     pool: Pool = "",
+    from_: Annotated[int | None, moment("Begins exactly then [default: at once]", "--from")] = None,
+    until: Annotated[int | None, moment("Ends then: the share is what it would have been [default: never]", "--until")] = None,
 ) -> Answer:
-    """Create a budget, or change its share of its parent."""
+    """Create a budget, or change its share of its parent, at once or in the future."""
     from apportion.core.events import BudgetSet
 
     async with opened(place) as source:
@@ -107,11 +124,13 @@ async def set_(
             pool=await one_pool(source, pool),
             budget=budget,
             share_ppm=share,
+            from_ms=from_ or 0,
+            until_ms=until or 0,
             reason=place.reason,
         )
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
-        subject = f"budget {budget} at {render.percent(share)} of its parent"
+        subject = f"budget {budget} at {render.percent(share)} of its parent{_span(from_, until)}"
         return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
 
 
@@ -126,6 +145,57 @@ async def grant(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = ""
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
         subject = f"{render.gpu_time(hours)} for {budget}"
+        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
+
+
+def _span(from_ms: int | None, until_ms: int | None) -> str:
+    """Return from when until when, where that is stated."""
+    begin = f" from {render.when(from_ms)}" if from_ms else ""
+    return begin + (f" until {render.when(until_ms)}" if until_ms else "")
+
+
+async def plan(
+    place: WritePlace,
+    budget: Budget,
+    hours: Annotated[
+        int,
+        typer.Option("--gpu-hours", parser=typed(_hours_or_none), metavar="N", help="Per period; 0 ends the plan"),
+    ],
+    period: Annotated[
+        str,
+        typer.Option("--every", parser=one_of(*_PERIODS), metavar="PERIOD", help="month, quarter (UTC) or once"),
+    ] = "month",
+    carry: Annotated[
+        str,
+        typer.Option("--carry", parser=typed(_carry), metavar="RULE", help="What is not spent: none, all, or at most 25%"),
+    ] = "none",
+    pool: Pool = "",
+    from_: Annotated[
+        int | None, moment("First grant [default: at once, or the next period of the plan it replaces]", "--from")
+    ] = None,
+    until: Annotated[int | None, moment("No grant from then on [default: never]", "--until")] = None,
+) -> Answer:
+    """Put GPU-hours into a budget at the beginning of every month or quarter."""
+    from apportion.core.events import GrantScheduled
+
+    async with opened(place) as source:
+        event = checked(
+            GrantScheduled,
+            _OPTIONS,
+            pool=await one_pool(source, pool),
+            budget=budget,
+            gpu_us=hours,
+            period=_PERIODS[period],
+            carry=carry if carry in ("none", "all") else "cap",
+            carry_cap_ppm=0 if carry in ("none", "all") else int(carry),
+            from_ms=from_ or 0,
+            until_ms=until or 0,
+            reason=place.reason,
+        )
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget)
+        each = {"month": " every month", "quarter": " every quarter", "once": ""}[period]
+        subject = f"{render.gpu_time(hours)}{each} for {budget}{_span(from_, until)}"
         return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
 
 

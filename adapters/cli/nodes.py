@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters import render
+from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.deciding import known_of, send
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import node_of, one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
-from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of, read_verb, write_verb
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of, read_verb, typed, write_verb
 from apportion.adapters.wording import words_of
 
 PANEL = "Nodes"
@@ -28,7 +29,7 @@ _OPTIONS = {
     "node": "the node", "pool": "the pool", "quantum_ms": "--quantum", "horizon_ms": "--horizon",
     "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
     "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
-    "policy": "--policy", "half_life_ms": "--half-life",
+    "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
 }  # fmt: skip
 
 
@@ -161,6 +162,11 @@ async def policy_set(
             help="Who is served: fair, or a baseline to compare with: fifo, priority, fair_tree, drf",
         ),
     ] = None,
+    bank: Annotated[int | None, lasting("Up to so long of its share an idle budget stays owed")] = None,
+    weight: Annotated[
+        int | None,
+        typer.Option(parser=typed(arguments.gpus_milli), metavar="N", help="Of a GPU, in sums over pools (usage --weighted)"),
+    ] = None,
     half_life: Annotated[int | None, lasting("After which usage counts half, for fair_tree")] = None,
     node_loss_refund: Annotated[
         str | None,
@@ -183,6 +189,8 @@ async def policy_set(
         "review_ms": review,
         "policy": policy,
         "half_life_ms": half_life,
+        "bank_ms": bank,
+        "weight_milli": weight,
         "node_loss_refund": node_loss_refund,
     }
     if all(value is None for value in changes.values()):

@@ -276,6 +276,9 @@ async def usage(
     budget: BudgetOption = "",
     user: Annotated[str, typer.Option("--user", metavar="NAME", help="Only what this principal submitted")] = "",
     pool: Pool = "",
+    weighted: Annotated[
+        bool, typer.Option("--weighted", help="Count a GPU of each pool by the pool's weight")
+    ] = False,
 ) -> Answer:
     """Show who used how many GPU-hours."""
     names = [name.strip() for name in by.split(",") if name.strip()]
@@ -287,8 +290,13 @@ async def usage(
         if budget:
             await budget_of(source, budget)
         reply = await _usage(
-            source, names, given(since_ms=since, until_ms=until, budget=budget, principal=user, pool=pool)
+            source, names, given(since_ms=since, until_ms=until, budget=budget, principal=user, pool=pool), weighted
         )
+        weights = (await source.ask("pools", seq=reply.as_of.seq)).rows if weighted else []
+    told = [
+        "weighted: a GPU-hour counts "
+        + ", ".join(f"{render.gpu_count(row['weight_milli'])} in pool {row['pool']}" for row in weights)
+    ] if weighted else []
     rows = [{name: value for name, value in row.items() if name not in known or name in names} for row in reply.rows]
     for row in rows:
         row["gpu_us"] = row["funded_gpu_us"] + row["unfunded_gpu_us"]
@@ -312,10 +320,9 @@ async def usage(
         empty="no GPU time was used in that period; `apportion queue` shows what runs now",
         flexible=names[-1] if names else "",
     )
-    return Answer([section], more={"total": total}, as_of=reply.as_of)
+    return Answer([section], told, more={"total": total}, as_of=reply.as_of)
 
 
-async def _usage(source: Opened, names: list[str], filters: dict[str, Any]) -> Reply:
-    return await source.ask(
-        "usage", **{f"by_{name}": name in names for name in ("day", "pool", "budget", "user", "kind")}, **filters
-    )
+async def _usage(source: Opened, names: list[str], filters: dict[str, Any], weighted: bool) -> Reply:
+    split = {f"by_{name}": name in names for name in ("day", "pool", "budget", "user", "kind")}
+    return await source.ask("usage", **split, **filters, **({"weighted": True} if weighted else {}))

@@ -66,9 +66,9 @@ def one_of(*known: str) -> Callable[[Any], str]:
     return typed(word)
 
 
-def moment(text: str) -> Any:
+def moment(text: str, *names: str) -> Any:
     """Return an option that takes an instant; ``text`` is its help."""
-    return typer.Option(parser=typed(arguments.instant_ms), metavar="TIME", help=text)
+    return typer.Option(*names, parser=typed(arguments.instant_ms), metavar="TIME", help=text)
 
 
 @dataclass(frozen=True)

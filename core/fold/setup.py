@@ -111,7 +111,9 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
             Refusal.INVALID_DATA, "review_ms", "review_ms must be at most half of heartbeat_timeout_ms",
             {"review_ms": review, "heartbeat_timeout_ms": timeout}, event.pool,
         )  # fmt: skip
-    for name in ("quantum_ms", "horizon_ms", "protected_cap_ms", "heartbeat_timeout_ms", "start_timeout_ms", "review_ms"):
+    for name in (
+        "quantum_ms", "horizon_ms", "protected_cap_ms", "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "bank_ms",
+    ):  # fmt: skip
         value = getattr(event, name)
         if value is not None:
             getattr(pool, name)[row] = value

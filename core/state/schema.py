@@ -32,6 +32,7 @@ class PoolTable(Table):
     quantum_ms: Column  # q: default protected time, and the length of the certificate's grace
     horizon_ms: Column  # tau: what is owed is paid back over this time
     protected_cap_ms: Column
+    bank_ms: Column  # how long a time of its share an idle budget stays owed
     heartbeat_timeout_ms: Column
     start_timeout_ms: Column
     review_ms: Column  # a cycle at least this often while there is work

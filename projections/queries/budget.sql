@@ -1,10 +1,29 @@
 -- What happened to one budget: versions, grants, transfers, members, and burn by day?
 -- budget varchar
 -- pool varchar null
-with line as (
+with instant as (
+    select pool, from_ms as at_ms from dim.budget_version where budget = $budget and seq <= $seq and from_ms > $as_of_ms
+    union
+    select pool, until_ms from dim.budget_version where budget = $budget and seq <= $seq and until_ms > $as_of_ms
+    union
+    select distinct pool, $as_of_ms from dim.budget_version where budget = $budget and seq <= $seq
+),
+ahead as (
+    -- what is planned: at each instant the last event that covers it; none: no share
+    select i.pool, i.at_ms, v.seq, v.principal, v.reason, coalesce(v.share_ppm, 0) as share_ppm, coalesce(v.closed, false) as closed
+    from instant as i left join dim.budget_version as v
+        on v.pool = i.pool and v.budget = $budget and v.seq <= $seq and v.from_ms <= i.at_ms and (v.until_ms = 0 or i.at_ms < v.until_ms)
+    qualify row_number() over (partition by i.pool, i.at_ms order by v.seq desc nulls last) = 1
+),
+line as (
     select 0 as section_order, 'version' as section, seq, time_ms, pool, budget, principal, reason, share_ppm,
         case when closed then 'closed' else 'set' end as what, '' as member, 0 as gpu_us, 0 as unfunded_gpu_us, from_ms, until_ms
     from dim.budget_version where budget = $budget and seq <= $seq
+    union all
+    select 0, 'planned', seq, at_ms, pool, $budget, coalesce(principal, ''), coalesce(reason, 'its time is over'), share_ppm,
+        case when closed then 'closed' else 'set' end, '', 0, 0, at_ms, 0
+    from (select *, at_ms > $as_of_ms and seq is distinct from lag(seq) over (partition by pool order by at_ms) as changes from ahead)
+    where changes
     union all
     -- what the calendar brings and takes is a decision; its author is whoever scheduled it
     select 1, l.kind, l.seq, l.time_ms, l.pool, l.budget, e.principal, coalesce(e.body->>'$.data.reason', ''), null, l.kind, '', l.amount_gpu_us, 0, 0, 0

@@ -4,6 +4,7 @@
 -- by_budget boolean true
 -- by_user boolean false
 -- by_kind boolean false
+-- weighted boolean false: count a GPU of each pool by the pool's weight, so that sums over pools mean something
 -- since_ms bigint null
 -- until_ms bigint null
 -- budget varchar null: this budget and those below it
@@ -29,6 +30,9 @@ split as (
         where $by_day and end_ms > start_ms and start_ms // 86400000 <> (end_ms - 1) // 86400000
     )
 ),
+weight as (
+    select pool, arg_max(weight_milli, seq) as weight_milli from dim.policy_version where seq <= $seq group by pool
+),
 line as (
     select day, pool, budget, principal, kind, case when payer = 'budget' then gpu_us else 0 end as funded_gpu_us,
         case when payer = 'budget' then 0 else gpu_us end as unfunded_gpu_us, 0 as refunded_gpu_us, 0 as unfunded_refunded_gpu_us
@@ -46,10 +50,10 @@ select
     case when $by_budget then budget end as budget,
     case when $by_user then principal end as user,
     case when $by_kind then kind end as kind,
-    sum(funded_gpu_us - refunded_gpu_us)::bigint as funded_gpu_us,
-    sum(unfunded_gpu_us - unfunded_refunded_gpu_us)::bigint as unfunded_gpu_us,
-    sum(refunded_gpu_us + unfunded_refunded_gpu_us)::bigint as refunded_gpu_us
-from line
+    (sum((funded_gpu_us - refunded_gpu_us)::hugeint * counts) // 1000)::bigint as funded_gpu_us,
+    (sum((unfunded_gpu_us - unfunded_refunded_gpu_us)::hugeint * counts) // 1000)::bigint as unfunded_gpu_us,
+    (sum((refunded_gpu_us + unfunded_refunded_gpu_us)::hugeint * counts) // 1000)::bigint as refunded_gpu_us
+from (select line.*, case when $weighted then weight_milli else 1000 end as counts from line join weight using (pool))
 where ($budget is null or budget = $budget or starts_with(budget, $budget || '/'))
     and ($principal is null or principal = $principal)
     and ($pool is null or pool = $pool)

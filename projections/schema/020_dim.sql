@@ -34,6 +34,8 @@ create table dim.policy_version (
     review_ms bigint,
     node_loss_refund varchar,
     half_life_ms bigint,
+    bank_ms bigint,
+    weight_milli bigint,   -- of a GPU of the pool in sums over pools, for reports only
     principal varchar,
     reason varchar
 );

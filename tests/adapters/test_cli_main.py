@@ -52,7 +52,7 @@ ALL_COMMANDS = _commands(command())
 def test_every_verb_of_the_release_exists() -> None:
     expected = """up demo serve project agent ingress status queue why job share usage audit sql logs verify replay snapshot
     schema doctor statement submit cancel reprioritize bench"""
-    groups = {"budget": "list show set grant transfer close", "member": "grant revoke", "policy": "set",
+    groups = {"budget": "list show set grant plan transfer close", "member": "grant revoke", "policy": "set",
               "node": "list cordon uncordon drain", "events": "tail show export", "config": "show"}  # fmt: skip
 
     wanted = {(name,) for name in expected.split()}

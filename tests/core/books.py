@@ -144,8 +144,12 @@ class Books:
                 other for other in sorted(self.lag) if self.lag[other] < 0 and int(state.budget.pool[other]) == pool
             ]
             debts = [-self.lag[other] for other in debtors]
-            amount = min(self.lag[leaf], sum(debts))
-            if not amount:
+            part = self.rates["supply", pool]
+            for line in path_of(state, leaf):
+                part = part * self.outlook.tree.weight[line] // 1_000_000
+            banked = 0 if self.outlook.barred[leaf] else part * int(state.pool.bank_ms[pool])
+            amount = min(self.lag[leaf] - banked, sum(debts))
+            if amount <= 0:
                 continue
             parts = [amount * debt // sum(debts) for debt in debts]
             remainders = sorted(range(len(debts)), key=lambda k: (-(amount * debts[k] % sum(debts)), k))

@@ -264,7 +264,9 @@ class Chaos:
         elif kind == "policy":
             refund: Any = pick(("unconfirmed", "since_checkpoint", "whole_run"))
             quantum_ms = pick((60_000, 3_600_000))
-            self.story.tell(ev.PolicyActivated(pool=pick(POOLS), node_loss_refund=refund, quantum_ms=quantum_ms), who)
+            pool = pick(POOLS)
+            rules = ev.PolicyActivated(pool=pool, node_loss_refund=refund, quantum_ms=quantum_ms, bank_ms=quantum_ms)
+            self.story.tell(rules, who)
             self.next_policy("p")
         else:
             pool, gpus = NODES.get(node, ("p", 2))

@@ -194,7 +194,7 @@ class Scenario:
     def do_policy(self, pool: str, by: str = OPERATOR, **rules: str) -> None:
         names = {
             "quantum": "quantum_ms", "horizon": "horizon_ms", "cap": "protected_cap_ms", "silence": "heartbeat_timeout_ms",
-            "start": "start_timeout_ms", "review": "review_ms", "halflife": "half_life_ms",
+            "start": "start_timeout_ms", "review": "review_ms", "bank": "bank_ms", "halflife": "half_life_ms",
         }  # fmt: skip
         refund: Any = rules.pop("refund", None)
         kind: Any = rules.pop("kind", None)

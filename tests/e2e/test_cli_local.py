@@ -106,6 +106,10 @@ class User:
     def state(self, job: str) -> str:
         return str(self.run(f"job {job} --json").json["workload"]["state"])
 
+    def left(self, budget: str) -> int:
+        rows = self.run("budget list --json").json["rows"]
+        return int(next(row["left_gpu_us"] or 0 for row in rows if row["budget"] == budget))
+
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
@@ -276,6 +280,22 @@ def test_an_earlier_state_can_be_asked_for(user: User) -> None:
     assert early["rows"] == []
     beyond = user.run("queue --seq 999999999", code=4)
     assert "999999999" in beyond.err
+
+
+def test_shares_and_grants_are_planned_ahead_and_shown_before_they_come_true(user: User) -> None:
+    user.run("budget set lab/planned --share 0%")
+    said = user.run("budget set lab/planned --share 0% --from 2100-01-01 --until 2100-02-01 --reason", "the big run")
+    assert "from 2100-01-01" in said.out
+    shown = user.run("budget show lab/planned").out
+    assert "planned shares" in shown
+    assert "the big run" in shown
+    past = user.run("budget set lab/planned --share 0% --until 2001-01-01", code=1)
+    assert "--until" in past.err
+    user.run("budget plan lab/planned --gpu-hours 10 --every month --carry 25% --reason", "an allocation")
+    user.until("granted", lambda: user.left("lab/planned") == 36_000_000_000)
+    assert "an allocation" in user.run("budget show lab/planned").out
+    assert "at most 25 %" in user.run("budget show lab/planned --json").out
+    assert "a GPU-hour counts 1 in pool" in user.run("usage --weighted").out
 
 
 def test_budgets_and_members_are_changed_by_events_and_refusals_say_why(user: User) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from apportion.core.events import BudgetClosed, BudgetSet, GrantScheduled
+from apportion.core.events import BudgetClosed, BudgetSet, GrantScheduled, NodeJoined, PolicyActivated, PoolDefined
 from apportion.projections import audit, queries
 from apportion.projections.runner import Projection
-from tests.projections.history import HOUR_MS, START_MS, opened
+from tests.projections.history import HOUR_MS, START_MS, job, opened
 
 LINES = ("lab", "lab/a", "lab/b", "lab/c")
 
@@ -99,3 +99,60 @@ def test_what_the_calendar_brings_and_takes_is_in_the_ledger_with_its_author() -
         schedule = next(row for row in told if row["section"] == "schedule")
         assert (schedule["seq"], schedule["what"]) == (seq, "monthly, at most 25 % is carried over")
         assert sum(row["gpu_us"] for row in told if row["section"] in ("grant", "lapse")) == 125 * hour_us
+
+
+def test_what_is_planned_is_shown_before_it_happens() -> None:
+    story = opened(budgets=[("lab", 400_000)])
+    for share, ahead, end, why in ((600_000, 1, 3, "deadline"), (100_000, 2, 0, "later"), (200_000, 5, 6, "never seen")):
+        story.say(
+            BudgetSet(
+                pool="h100", budget="lab", share_ppm=share, from_ms=START_MS + ahead * HOUR_MS,
+                until_ms=START_MS + end * HOUR_MS if end else 0, reason=why,
+            )
+        )  # fmt: skip
+    story.say(BudgetSet(pool="h100", budget="lab", share_ppm=300_000, from_ms=START_MS + 4 * HOUR_MS, reason="last"))
+    story.tick()
+    story.tick(after_ms=HOUR_MS)
+
+    def planned(seq: int) -> list[tuple[int, int, str]]:
+        found = queries.run(projection.con, "budget", budget="lab", seq=seq).dicts()
+        return [
+            ((row["time_ms"] - START_MS) // HOUR_MS, row["share_ppm"], row["reason"])
+            for row in found
+            if row["section"] == "planned"
+        ]
+
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        first, second = (batch.input_seq for batch in story.logs.batches)
+        assert planned(first) == [(1, 600_000, "deadline"), (2, 100_000, "later"), (4, 300_000, "last")]
+        assert planned(second) == [(2, 100_000, "later"), (4, 300_000, "last")]
+
+
+def test_usage_over_pools_may_count_each_gpu_by_its_weight() -> None:
+    story = opened(nodes=1, budgets=[("lab", 1_000_000)])
+    story.say(PoolDefined(pool="a100", weight_milli=450))
+    story.say(BudgetSet(pool="a100", budget="lab", share_ppm=1_000_000))
+    story.say(NodeJoined(node="o1", pool="a100", gpus=8), "o1")
+    story.say(job("w1", 8))
+    story.say(job("w2", 8, pools=("a100",)))
+    story.tick()
+    story.tick(after_ms=HOUR_MS)
+    seq = story.logs.batches[-1].input_seq
+    story.say(PolicyActivated(pool="h100", weight_milli=2_000))
+    story.tick()
+
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+
+        def used(**params: object) -> int:
+            (row,) = queries.run(projection.con, "usage", by=["budget"], **params).dicts()
+            return int(row["funded_gpu_us"] + row["unfunded_gpu_us"])
+
+        hour_us = 3_600_000_000
+        assert used() == 16 * hour_us
+        assert used(seq=seq, weighted=True) == 8 * hour_us + 8 * hour_us * 450 // 1_000
+        assert used(weighted=True) == 16 * hour_us + 8 * hour_us * 450 // 1_000
+        assert used(weighted=True, pool="a100") == 8 * hour_us * 450 // 1_000
