@@ -221,8 +221,12 @@ def test_what_cannot_be_compared_is_a_usage_error(capsys: pytest.CaptureFixture[
     assert run(["compare", "--trace", "nowhere"]) == 2
 
 
-def test_the_verb_plays_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run(["compare", "--policies", "fifo", "--days", "1", "--demand", "0.1", "--out", str(tmp_path / "out"), "--json"])
+def test_the_verb_plays_prints_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apportion.adapters.comparing.story.Layout", lambda grants: Layout(nodes=2, grants=grants))
+
+    code = run(["compare", "--policies", "fifo", "--days", "1", "--demand", "0.5", "--out", str(tmp_path / "out"), "--json"])
     told = json.loads(capsys.readouterr().out)
 
     assert code == 0
