@@ -169,6 +169,11 @@ FUNDING: dict[Enum, Words] = {
     F.BUDGET_CLOSED: Words(
         "its budget is closed", "submit to another budget; it keeps running while GPUs are idle", "budget closed"
     ),
+    F.IDLE_HOLD: Words(
+        "it holds GPUs and does no work[ since {idle_since_ms}], and its pool lets no budget pay for that",
+        "end it, or let it work: a heartbeat that sees work makes its budget pay again",
+        "does no work",
+    ),
 }
 PENDING: dict[Enum, Words] = {
     P.HELD: Words(

@@ -88,7 +88,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Why a preemption was right, recomputable by hand (FUNDING rule 1.7).
 
     Allowances f and running r are in milli-GPU; the victim's ``running_milli`` already excludes victims chosen before
-    it. Allowed because 2 * victim_running - victim_gpus > 2 * victim_allowance, or the victim ran on idle cycles.
+    it. Allowed because 2 * victim_running - victim_gpus > 2 * victim_allowance, or the victim ran on idle cycles, or it was
+    demoted for doing no work: then ``numbers`` tell ``idle_since_ms``.
 
     Under a baseline ``policy`` the rule is another, and ``numbers`` are its own. ``priority``: victim_priority <
     beneficiary_priority. ``drf``: (beneficiary_line + beneficiary_gpus) / beneficiary_weight < victim_line / victim_weight, of
@@ -189,6 +190,19 @@ class FundingChanged(Decision, frozen=True, tag="funding.changed"):
     why: str  # Funding
     allowance_milli: int = 0
     before_milli: int = 0  # funded in order before this run
+    idle_since_ms: int = 0  # since when it has done no work, where that is the reason
+
+
+class RunIdle(Decision, frozen=True, tag="run.idle"):
+    """The run holds GPUs and has done no work on any node since ``since_ms``, for the pool's limit; 0 = it works again."""
+
+    workload: str
+    run: int
+    budget: str
+    pool: str
+    gpus_milli: int
+    since_ms: int
+    limit_ms: int
 
 
 class GrantIssued(Decision, frozen=True, tag="grant.issued"):
@@ -243,6 +257,7 @@ AnyDecision = (
     | NodeSuspended
     | FundingChanged
     | GrantIssued
+    | RunIdle
     | PendingExplained
     | RunResized
     | PlanPublished

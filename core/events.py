@@ -102,6 +102,7 @@ class NodeHeartbeat(Event, frozen=True):
     memory_mib: Count = 0
     watts: Count = 0
     runs: tuple[str, ...] | None = None  # "workload#run" alive here; None = not reported this time
+    idle_runs: tuple[str, ...] = ()  # of ``runs``: those that have done no work on their GPUs here since the last beat
 
 
 class NodeCordoned(Event, frozen=True):
@@ -220,6 +221,8 @@ class PolicyActivated(Event, frozen=True):
     start_timeout_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None
     review_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None  # longest time between two cycles with work
     node_loss_refund: Literal["unconfirmed", "since_checkpoint", "whole_run"] | None = None
+    idle_hold_ms: Annotated[int, Meta(ge=60_000, le=30 * MS_PER_DAY)] | None = None  # a run that does no work so long is shown
+    idle_hold_action: Literal["none", "demote"] | None = None  # demote: then its budget no longer pays for it
     half_life_ms: Annotated[int, Meta(ge=60_000, le=366 * MS_PER_DAY)] | None = None  # of usage, as fair_tree remembers it
     bank_ms: Annotated[int, Meta(ge=0, le=7 * MS_PER_DAY)] | None = None  # of its share that an idle budget stays owed; 0 = none
     weight_milli: WeightMilli | None = None

@@ -71,6 +71,7 @@ class Funding(str, Enum):
     BALANCE_SPENT = "balance_spent"  # the budget's granted GPU time is used up
     IDLE_CYCLES = "idle_cycles"  # min_runtime 0: never funded
     BUDGET_CLOSED = "budget_closed"  # nothing is funded by a closed budget
+    IDLE_HOLD = "idle_hold"  # it holds GPUs and does no work, and the pool's policy demotes that; numbers: idle_since_ms
 
 
 class Pending(str, Enum):

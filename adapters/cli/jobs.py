@@ -89,6 +89,9 @@ def _why_now(
             sentence, action = words_of("funding", str(held["reason"]), {})
             lines.append(f"  {'funded' if held['payer'] == 'budget' else 'unfunded'}: {sentence}")
             lines += [f"  what helps: {action}"] if action else []
+        if idle := numbers.get("idle_since_ms"):
+            cost = render.gpu_time(workload["gpus_milli"] * max(0, at_ms - idle))
+            lines.append(f"  it holds its GPUs and does no work since {render.when(idle)}; cost so far {cost}")
         return lines
     position = numbers.get("position")
     place = f", number {position} in its budget's queue" if position else ""

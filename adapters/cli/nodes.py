@@ -30,6 +30,7 @@ _OPTIONS = {
     "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
     "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
     "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
+    "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action",
 }  # fmt: skip
 
 
@@ -168,6 +169,15 @@ async def policy_set(
         typer.Option(parser=typed(arguments.gpus_milli), metavar="N", help="Of a GPU, in sums over pools (usage --weighted)"),
     ] = None,
     half_life: Annotated[int | None, lasting("After which usage counts half, for fair_tree")] = None,
+    idle_hold: Annotated[int | None, lasting("A run that does no work for so long is shown to its owner and manager")] = None,
+    idle_action: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of("none", "demote"),
+            metavar="WHAT",
+            help="What happens to it then: none, or demote: its budget no longer pays for it, so it makes room for others",
+        ),
+    ] = None,
     node_loss_refund: Annotated[
         str | None,
         typer.Option(
@@ -191,6 +201,8 @@ async def policy_set(
         "half_life_ms": half_life,
         "bank_ms": bank,
         "weight_milli": weight,
+        "idle_hold_ms": idle_hold,
+        "idle_hold_action": idle_action,
         "node_loss_refund": node_loss_refund,
     }
     if all(value is None for value in changes.values()):

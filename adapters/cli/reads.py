@@ -51,6 +51,7 @@ async def status(place: ReadPlace, pool: Pool = "") -> Answer:
     async with opened(place) as source:
         reply = await source.ask("status")
         standings = (await source.ask("standings", seq=reply.as_of.seq)).rows
+        idle = (await source.ask("idle", seq=reply.as_of.seq)).rows
     rows = [{**row, **_standings(row, standings)} for row in reply.rows if not pool or row["pool"] == pool]
     if pool and not rows:
         from apportion.adapters.cli.finding import nearest
@@ -61,7 +62,7 @@ async def status(place: ReadPlace, pool: Pool = "") -> Answer:
     sections, lines = [], []
     for row in rows:
         sections.append(_pool_section(row))
-        lines.append(_pool_lines(row))
+        lines.append([*_pool_lines(row), *_idle_lines([held for held in idle if held["pool"] == row["pool"]])])
     answer = Answer(sections, as_of=reply.as_of)
     if not rows:
         answer.lines = [_NO_POOL]
@@ -140,6 +141,23 @@ def _standings(row: dict[str, Any], standings: list[dict[str, Any]]) -> dict[str
     """Return the GPUs of a pool's runs by standing."""
     own = [found for found in standings if found["pool"] == row["pool"]]
     return {f"runs_{name}_milli": sum(found[f"{name}_milli"] for found in own) for name in STANDINGS}
+
+
+IDLE_SHOWN = 3
+
+
+def _idle_lines(runs: list[dict[str, Any]]) -> list[str]:
+    """Return who holds GPUs and does no work, the dearest first."""
+    lines = [
+        f"{run['workload']} run {run['run']} of {run['budget']} ({run['principal']}) holds {render.gpus(run['gpus_milli'])} "
+        f"and does no work since {render.when(run['since_ms'])}; cost so far {render.gpu_time(run['idle_gpu_us'])}"
+        for run in runs[:IDLE_SHOWN]
+    ]
+    more = runs[IDLE_SHOWN:]
+    if more:
+        held = render.gpus(sum(run["gpus_milli"] for run in more))
+        lines.append(f"{len(more):,} more hold {held} and do no work")
+    return lines
 
 
 def _pairs(value: Any) -> list[tuple[Any, int]]:

@@ -76,6 +76,11 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
         kept = f", {render.gpu_time(carried)} carried over" if (carried := decision.get("carried_gpu_us", 0)) else ""
         gone = f", {render.gpu_time(lapsed)} not spent lapsed" if (lapsed := decision.get("lapsed_gpu_us", 0)) else ""
         return [f"{subject}: {decision['budget']} gets {render.gpu_time(decision['gpu_us'])} for its next period{kept}{gone}"]
+    if kind == "run.idle":
+        if not decision["since_ms"]:
+            return [f"{subject}: run {decision['run']} works again"]
+        return [f"{subject}: run {decision['run']} holds {render.gpus(decision['gpus_milli'])} and does no work "
+                f"since {render.when(decision['since_ms'])}"]  # fmt: skip
     if kind == "node.suspended":
         why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
         return [f"node {decision['node']}: suspended: {why}", f"  what helps: {action}"]

@@ -121,7 +121,7 @@ def node_heartbeat(state: State, event: NodeHeartbeat, principal: str, seq: int)
     if event.gpus_down or node.broken[found]:
         _compare_gpus(state, found, event.gpus_down)
     if event.runs is not None:
-        _compare_runs(state, found, event.runs, seq)
+        _compare_runs(state, found, event.runs, event.idle_runs, seq)
     return None
 
 
@@ -137,12 +137,15 @@ def _compare_gpus(state: State, node: int, gpus_down: tuple[int, ...]) -> None:
         refresh_gpus(state, node)
 
 
-def _compare_runs(state: State, node: int, listed: tuple[str, ...], seq: int) -> None:
-    """Count beats that no longer list a run which has GPUs here; after three it is lost, on whichever node of a gang."""
+def _compare_runs(state: State, node: int, listed: tuple[str, ...], idle: tuple[str, ...], seq: int) -> None:
+    """Count beats that no longer list a run which has GPUs here; after three it is lost, on whichever node of a gang.
+
+    Of those it lists, note since when they do no work here.
+    """
     known = 0
     for reference in dict.fromkeys(listed):
         row = state.run.row_of.get(reference)
-        if row is not None and _mark(state, row, node, missing=False) is not None:
+        if row is not None and _mark(state, row, node, missing=False, idle=reference in idle) is not None:
             known += 1
     if known == int(state.node.runs[node]):
         return
@@ -154,7 +157,7 @@ def _compare_runs(state: State, node: int, listed: tuple[str, ...], seq: int) ->
                 release_run(state, row, Outcome.LOST, seq=seq, blame=node)
 
 
-def _mark(state: State, run: int, node: int, *, missing: bool) -> int | None:
+def _mark(state: State, run: int, node: int, *, missing: bool, idle: bool = False) -> int | None:
     """Note on the run's GPUs at this node that a beat listed it or not; returns beats missed in a row, None without GPUs here."""
     alloc, missed = state.alloc, None
     here = int(state.run.first_alloc[run])
@@ -164,6 +167,10 @@ def _mark(state: State, run: int, node: int, *, missing: bool) -> int | None:
             alloc.missed[here] = missed
             if not missing:
                 alloc.confirmed_ms[here] = state.counters.time_ms
+                if not idle:
+                    alloc.idle_ms[here] = 0
+                elif not alloc.idle_ms[here]:
+                    alloc.idle_ms[here] = state.counters.time_ms
         here = int(alloc.next[here])
     return missed
 

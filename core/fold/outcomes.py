@@ -20,6 +20,7 @@ from apportion.core.decisions import (
     Rejected,
     RunCancelled,
     RunClosed,
+    RunIdle,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -218,6 +219,10 @@ def _funding(state: State, decision: FundingChanged) -> None:
     ledger.change_payer(state, run, PAYER_CODE[decision.payer], state.counters.time_ms)
 
 
+def _idle(state: State, decision: RunIdle) -> None:
+    state.run.idle_since_ms[_run(state, decision.workload, decision.run)] = decision.since_ms
+
+
 _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     Rejected: _said,
     WorkloadRejected: _said,
@@ -232,4 +237,5 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     NodeSuspended: _suspended,
     FundingChanged: _funding,
     GrantIssued: issued,
+    RunIdle: _idle,
 }

@@ -44,10 +44,11 @@ def _from_lead(state: State, run: int, node: str) -> bool:
 
 
 def _confirm(state: State, run: int) -> None:
-    """Note a sign of life of the whole run."""
+    """Note a sign of life, and of work, of the whole run."""
     alloc = int(state.run.first_alloc[run])
     while alloc >= 0:
         state.alloc.confirmed_ms[alloc] = state.counters.time_ms
+        state.alloc.idle_ms[alloc] = 0
         alloc = int(state.alloc.next[alloc])
 
 

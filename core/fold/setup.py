@@ -23,6 +23,7 @@ PROTECTED_CAP_MS = 24 * 3_600_000
 HEARTBEAT_TIMEOUT_MS = 180_000
 START_TIMEOUT_MS = 300_000
 REVIEW_MS = 60_000
+IDLE_HOLD_MS = 1_800_000
 HALF_LIFE_MS = 7 * 24 * 3_600_000
 
 REFUND_RULES = {
@@ -84,6 +85,7 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     pool.refund_rule[row] = schema.REFUND_SINCE_CHECKPOINT
     pool.policy[row] = schema.FAIR
     pool.half_life_ms[row] = HALF_LIFE_MS
+    pool.idle_hold_ms[row] = IDLE_HOLD_MS
     budget.pool[root] = row
     budget.parent[root] = -1
     budget.share_ppm[root] = PPM
@@ -113,6 +115,7 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         )  # fmt: skip
     for name in (
         "quantum_ms", "horizon_ms", "protected_cap_ms", "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "bank_ms",
+        "idle_hold_ms",
     ):  # fmt: skip
         value = getattr(event, name)
         if value is not None:
@@ -124,6 +127,8 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         ledger.accrue(state, state.counters.time_ms)
         ledger.begin_policy(state, row, POLICY_CODE[event.policy])
         state.counters.dirty = 1
+    if event.idle_hold_action is not None:
+        pool.idle_demotes[row] = int(event.idle_hold_action == "demote")
     if event.node_loss_refund is not None:
         pool.refund_rule[row] = REFUND_RULES[event.node_loss_refund]
     _note_silence(state)

@@ -31,7 +31,7 @@ START, LENGTH, STORED_MS, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END = range(
 SEQ, TIME_MS, STATED, SILENCE_MS, TAKEN_BYTES, UNREAD, COLUMNS = range(7)
 NODE_COLUMNS = ("beat", "last_seen_ms", "agent", "gpus", "silent", "broken", "runs")
 RUN_COLUMNS = ("first_alloc",)
-ALLOC_COLUMNS = ("gpu", "next", "confirmed_ms", "missed")
+ALLOC_COLUMNS = ("gpu", "next", "confirmed_ms", "missed", "idle_ms")
 GPU_COLUMNS = ("node",)
 
 _HEAD = np.frombuffer(b'{"at_ms":', dtype=np.uint8)
@@ -260,7 +260,8 @@ def fold(
     gpus, silent, broken = node[numbers[COLUMNS + 3]], node[numbers[COLUMNS + 4]], node[numbers[COLUMNS + 5]]
     runs, first_alloc = node[numbers[COLUMNS + 6]], run[numbers[COLUMNS + 7]]
     alloc_gpu, following = alloc[numbers[COLUMNS + 8]], alloc[numbers[COLUMNS + 9]]
-    confirmed_ms, missed, gpu_node = alloc[numbers[COLUMNS + 10]], alloc[numbers[COLUMNS + 11]], gpu[numbers[COLUMNS + 12]]
+    confirmed_ms, missed, idle_ms = alloc[numbers[COLUMNS + 10]], alloc[numbers[COLUMNS + 11]], alloc[numbers[COLUMNS + 12]]
+    gpu_node = gpu[numbers[COLUMNS + 13]]
     seq, time_ms, stated, silence_ms = numbers[SEQ], numbers[TIME_MS], numbers[STATED], numbers[SILENCE_MS]
     listed = np.empty(MAX_LISTED, dtype=np.int64)
     filled = 0
@@ -312,6 +313,7 @@ def fold(
             while piece >= 0:
                 if gpu_node[alloc_gpu[piece]] == row:
                     missed[piece] = 0
+                    idle_ms[piece] = 0
                     confirmed_ms[piece] = time_ms
                 piece = following[piece]
         seq += 1

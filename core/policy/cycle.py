@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import WorkloadAdmitted
-from apportion.core.policy import closing, expire, explaining, funding, granting, placing
+from apportion.core.policy import closing, expire, explaining, funding, granting, idling, placing
 from apportion.core.policy.emit import Emit
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -26,6 +26,7 @@ def run_cycle(state: State, emit: Emit) -> None:
     closing.close_workloads(state, emit)
     admit(state, emit)
     granting.issue_due(state, emit)
+    idling.note_idle(state, emit)
     shares = funding.shares_of(state)
     funding.fund_runs(state, emit, shares)
     shadows = placing.place_all(state, emit, shares)

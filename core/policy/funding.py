@@ -21,6 +21,7 @@ from apportion.core import ledger
 from apportion.core.decisions import FundingChanged
 from apportion.core.kernels import share
 from apportion.core.policy.emit import Emit
+from apportion.core.policy.idling import demoted
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -121,7 +122,8 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
     workload = run.workload[rows]
     keys = (state.workload.event_seq[workload], run.placed_ms[rows], -state.workload.priority[workload])
     order = rows[np.lexsort(keys)]  # lexsort is stable and the sequence unique: a total order
-    walked = order[run.idle_cycles[order] == 0]
+    off = demoted(state)
+    walked = order[(run.idle_cycles[order] == 0) & ~off[order]]
     within = np.zeros(run.used, dtype=np.int64)
     before = np.zeros(run.used, dtype=np.int64)
     share.funded_prefix(
@@ -129,7 +131,7 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
         np.zeros(state.budget.used, dtype=np.int64), np.ones(state.budget.used, dtype=np.int64),
     )  # fmt: skip
     protected = (run.reserved[order] == 1) & (now_ms < run.protected_until_ms[order])
-    paid = protected | (within[order] == 1)  # idle-cycle runs are never reserved and never walked
+    paid = protected | (within[order] == 1)  # idle-cycle runs are never reserved and never walked; demoted ones not walked
     changed = np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.payer[order]
     for position in np.flatnonzero(changed):
         row = int(order[position])
@@ -140,9 +142,10 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
                 run=int(run.run_no[row]),
                 budget=state.budget_path(leaf),
                 payer=(Payer.BUDGET if paid[position] else Payer.UNFUNDED).value,
-                why=_why(state, shares, row, paid=bool(paid[position])).value,
+                why=(Funding.IDLE_HOLD if off[row] else _why(state, shares, row, paid=bool(paid[position]))).value,
                 allowance_milli=int(shares.allowance[leaf]),
                 before_milli=int(before[row]),
+                idle_since_ms=int(run.idle_since_ms[row]) if off[row] else 0,
             )
         )
 

@@ -2,13 +2,13 @@
 
 A run may be a victim when (a) it is unfunded, (b) past its protected time, (c) its budget stays above its allowance by more than
 half of it when all victims of the plan are gone (``2 * r + s > 2 * f``: none of them could be funded again at once, and the sum
-of (f - r)^2 falls with each), and (d) its budget did not itself take GPUs by preemption within the quantum. Runs on idle cycles
-may be victims at once. A budget without a share lives on what nobody is entitled to, and takes only from idle cycles. The plan is
-the one with the least cost, compared number by number:
+of (f - r)^2 falls with each), and (d) its budget did not itself take GPUs by preemption within the quantum. Neither (c) nor (d) is
+asked of runs on idle cycles, and of those that were demoted because they do no work (``idling``). A budget without a share lives
+on what nobody is entitled to, and takes only from these two. The plan is the one with the least cost, compared number by number:
 
 1. GPU time since the last checkpoint that would be lost, of each run at most one quantum: who saves his work loses less and goes
    before who does not, but nobody makes himself a fortress by never saving it; work on idle cycles was promised nothing, and
-   counts 0;
+   counts 0, like that of demoted runs;
 2. GPUs taken from runs that are not on idle cycles; 3. the GPU time that idle cycles would lose; 4. GPUs taken at all;
 5. GPUs times the place of their budget in the order of (r - f) / share: the most over-served pays first;
 6. the sum of how long ago they started; 7. the sum of how long ago they were submitted, in records.
@@ -36,6 +36,7 @@ from apportion.core.kernels import victims as victim_kernels
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
+from apportion.core.policy.idling import demoted
 from apportion.core.state import schema
 from apportion.core.state.holdings import pieces_of
 from apportion.core.state.state import State
@@ -52,7 +53,7 @@ class Field:
 
     eligible: I64
     cost: I64  # runs x target_kernels.COSTS
-    leaf: I64  # budget row, -1 on idle cycles
+    leaf: I64  # budget row, -1 where it does not matter: on idle cycles, or demoted for doing no work
     milli: I64
     room: I64  # per budget row: 2 * (running - allowance)
     rank: I64  # per budget row: place in the order of over-service
@@ -83,8 +84,11 @@ def _field(state: State, shares: Shares, workload: int) -> Field:
     pool, taker = int(state.workload.pool[workload]), int(state.workload.budget[workload])
     quantum_ms = int(state.pool.quantum_ms[pool])
     leaf, milli = run.column("budget"), run.column("gpus_milli")
-    idle = run.column("idle_cycles") == 1
-    room = 2 * (shares.running - shares.allowance)
+    off = demoted(state) & (run.column("payer") == schema.PAYER_UNFUNDED)
+    idle = (run.column("idle_cycles") == 1) | off
+    keeps = shares.running.copy()  # of which demoted runs may go at any time
+    np.subtract.at(keeps, leaf[off], milli[off])
+    room = 2 * (keeps - shares.allowance)
     phases, took_ms = run.column("state"), budget.column("took_ms")
     graced = (took_ms > 0) & (now_ms - took_ms < quantum_ms)
     eligible = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
@@ -237,6 +241,7 @@ def _write(state: State, emit: Emit, shares: Shares, workload: int, victims: lis
     taker, need = int(table.budget[workload]), int(table.gpus_milli[workload])
     freed = sum(int(run.gpus_milli[row]) for row in victims)
     gone: dict[int, int] = {}
+    off = demoted(state)
     for row in victims:
         owner, leaf, milli = int(run.workload[row]), int(run.budget[row]), int(run.gpus_milli[row])
         certificate = Certificate(
@@ -253,6 +258,7 @@ def _write(state: State, emit: Emit, shares: Shares, workload: int, victims: lis
             lost_gpu_us=gpu_us(milli, now_ms - int(run.checkpoint_ms[row])),
             freed_milli=freed,
             needed_milli=need,
+            numbers={"idle_since_ms": int(run.idle_since_ms[row])} if off[row] else {},
         )
         if not run.idle_cycles[row]:
             gone[leaf] = gone.get(leaf, 0) + milli

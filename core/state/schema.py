@@ -38,6 +38,8 @@ class PoolTable(Table):
     review_ms: Column  # a cycle at least this often while there is work
     refund_rule: Column
     policy: Column
+    idle_hold_ms: Column  # a run that does no work for so long is shown
+    idle_demotes: Column  # 1 = and is no longer paid by its budget
     half_life_ms: Column  # after which usage counts half, for fair_tree
     supply_milli: Column  # rates now
     down_milli: Column
@@ -156,6 +158,7 @@ class RunTable(Table):
     charged_us: Column  # up to payer_since_ms
     unfunded_us: Column
     resume_ms: Column  # progress it started from
+    idle_since_ms: Column  # since when it does no work, as decided; 0 = it works, or not long enough
     checkpoint_ms: Column  # when the last safe point was reported; placed_ms at first
     safe_charged_us: Column  # charged and unfunded at that time
     safe_unfunded_us: Column
@@ -179,6 +182,7 @@ class AllocTable(Table):
     milli: Column
     next: Column  # -1 = last
     confirmed_ms: Column  # last report or heartbeat of the GPU's node that knew the run
+    idle_ms: Column  # when a beat of the GPU's node first said that the run does no work there; 0 = it works, or nobody knows
     missed: Column  # heartbeats of the GPU's node in a row that do not list the run; -1 = it has never said that it has the run
 
 

@@ -32,7 +32,9 @@ line as (
         now.state as reason, coalesce((select any_value(payer) from mart.held_at($seq) as h where h.workload = it.workload), '') as payer,
         it.gpus_milli,
         to_json({'position': (select position from place), 'submitted_ms': it.time_ms, 'min_runtime_ms': it.min_runtime_ms,
-            'nodes': it.nodes, 'run': now.run}) as numbers
+            'nodes': it.nodes, 'run': now.run, 'idle_since_ms': coalesce((
+                select arg_max((d.body->>'$.since_ms')::bigint, (d.seq, d.position)) from fact.decision as d
+                where d.type = 'run.idle' and d.workload = it.workload and d.run = now.run and d.seq <= $seq), 0)}) as numbers
     from it join now using (workload)
     union all
     select 1, 'ended', e.seq, 0, e.time_ms, it.workload, it.budget, e.outcome, '', it.gpus_milli, to_json({'runs': e.runs})

@@ -36,6 +36,8 @@ create table dim.policy_version (
     half_life_ms bigint,
     bank_ms bigint,
     weight_milli bigint,   -- of a GPU of the pool in sums over pools, for reports only
+    idle_hold_ms bigint,
+    idle_hold_action varchar,
     principal varchar,
     reason varchar
 );

@@ -21,6 +21,7 @@ from apportion.core.decisions import (
     Piece,
     RunCancelled,
     RunClosed,
+    RunIdle,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -64,6 +65,7 @@ class Books:
         self.held: dict[str, int] = {}
         self.promised: dict[str, str] = {}  # beneficiary -> its state as told
         self.preemptions = 0
+        self.idle: dict[str, int] = {}  # run -> since when it does no work
         self.fruitless: Counter[str] = Counter()  # workload -> runs in a row that nobody failed and that brought nothing safe
         self.lost: set[tuple[str, str]] = set()  # budgets that lost a run in this cycle
         self.took_ms: dict[tuple[str, str], int] = {}  # budget -> when it last took GPUs from another one
@@ -196,6 +198,9 @@ class Books:
             self._issued(state, decision)
         elif isinstance(decision, FundingChanged):
             self.live[f"{decision.workload}#{decision.run}"].payer = decision.payer
+        elif isinstance(decision, RunIdle):
+            self.idle[f"{decision.workload}#{decision.run}"] = decision.since_ms
+            assert not decision.since_ms or batch.time_ms - decision.since_ms >= decision.limit_ms
         elif isinstance(decision, RunClosed):
             self._closed(state, decision)
         elif isinstance(decision, WorkloadClosed):
@@ -213,7 +218,7 @@ class Books:
             if proof.policy != "fair":
                 return
             sizes.append(victim.milli)
-            if not victim.idle_cycles:
+            if not victim.idle_cycles and not proof.numbers:
                 back = 2 * self.running(victim.leaf) + victim.milli
                 assert back > 2 * proof.victim_allowance_milli, f"{preempted.workload} could be funded at once again: {proof}"
         needed = self.held[kept.workload]
@@ -257,7 +262,10 @@ class Books:
         assert wanted <= 2 * proof.beneficiary_allowance_milli, f"{name} makes room for a job that is not funded: {proof}"
         if not victim.idle_cycles:
             assert self.running(victim.leaf) == proof.victim_running_milli, f"{name}: its budget runs otherwise: {proof}"
-            if proof.policy == "fair":
+            if proof.policy == "fair" and proof.numbers:
+                assert self.idle.get(name) == proof.numbers["idle_since_ms"], f"{name} is said to do no work: {proof}"
+                assert int(state.pool.idle_demotes[state.pool.row_of[victim.leaf[0]]]), f"{name} was not demoted: {proof}"
+            elif proof.policy == "fair":
                 self._check_fair(state, name, victim, proof, batch)
             else:
                 self._check_baseline(state, name, victim, taker, proof)

@@ -82,7 +82,8 @@ class Chaos:
             self.story.tell(
                 ev.PolicyActivated(
                     pool=pool, quantum_ms=pick((60_000, 300_000)), horizon_ms=pick((60_000, 3_600_000)),
-                    start_timeout_ms=120_000, protected_cap_ms=7_200_000,
+                    start_timeout_ms=120_000, protected_cap_ms=7_200_000, idle_hold_ms=60_000,
+                    idle_hold_action=pick(("none", "demote")),
                 )
             )  # fmt: skip
             for budget, share in (("A", 500_000), ("B", 300_000), ("C", pick((0, 200_000)))):
@@ -142,7 +143,7 @@ class Chaos:
         self.story.tell(
             ev.NodeHeartbeat(
                 node=node, beat=max(1, number), gpus_down=pick(((), (), (), (0,), (1, 7), (71,))),
-                runs=pick((None, None, here, here, here[1:], ())),
+                runs=pick((None, None, here, here, here[1:], ())), idle_runs=pick(((), (), here, here[:1])),
             ),
             pick((f"agent-{node}",) * 5 + ("ops", "agent-n1", "stranger")),
         )  # fmt: skip

@@ -82,7 +82,9 @@ class Scenario:
 
     def __init__(self) -> None:
         self.story = Story(Books(), Timeline(), Inspector())
-        self.shown = {"refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue"}
+        self.shown = {
+            "refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue", "idle",
+        }  # fmt: skip
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
         self.beats: dict[str, int] = {}
@@ -195,11 +197,13 @@ class Scenario:
         names = {
             "quantum": "quantum_ms", "horizon": "horizon_ms", "cap": "protected_cap_ms", "silence": "heartbeat_timeout_ms",
             "start": "start_timeout_ms", "review": "review_ms", "bank": "bank_ms", "halflife": "half_life_ms",
+            "idle": "idle_hold_ms",
         }  # fmt: skip
         refund: Any = rules.pop("refund", None)
+        action: Any = rules.pop("action", None)
         kind: Any = rules.pop("kind", None)
         values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
-        self.story.tell(ev.PolicyActivated(pool=pool, policy=kind, node_loss_refund=refund, **values), by)
+        self.story.tell(ev.PolicyActivated(pool=pool, policy=kind, node_loss_refund=refund, idle_hold_action=action, **values), by)
 
     def do_node(self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None) -> None:
         told = agent or f"agent-{node}"
@@ -212,13 +216,14 @@ class Scenario:
             self.story.tell(ev.NodeJoined(node=f"{prefix}{number}", pool=pool, gpus=int(gpus)))
 
     def do_beat(
-        self, node: str, beat: str = "", down: str = "", runs: str | None = None, by: str = ""
+        self, node: str, beat: str = "", down: str = "", runs: str | None = None, idle: str = "", by: str = ""
     ) -> None:
         self.beats[node] = int(beat) if beat else self.beats.get(node, 0) + 1
         positions = tuple(int(part) for part in down.split(",") if part)
+        sleeping = tuple(part for part in idle.split(",") if part)
         listed = None if runs is None else tuple(part for part in runs.split(",") if part != "none")
         self.story.tell(
-            ev.NodeHeartbeat(node=node, beat=self.beats[node], gpus_down=positions, runs=listed),
+            ev.NodeHeartbeat(node=node, beat=self.beats[node], gpus_down=positions, runs=listed, idle_runs=sleeping),
             by or self.agent_of.get(node, OPERATOR),
         )
 

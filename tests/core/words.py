@@ -134,7 +134,13 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
             return ["suspend", decision.node, decision.reason], numbers_text(decision.numbers)
         case d.FundingChanged():
             return ["fund", f"{decision.workload}#{decision.run}", decision.payer, decision.why], {
-                "f": gpus_text(decision.allowance_milli), "before": gpus_text(decision.before_milli)
+                "f": gpus_text(decision.allowance_milli), "before": gpus_text(decision.before_milli),
+                "since": time_text(decision.idle_since_ms - start_ms) if decision.idle_since_ms else "",
+            }  # fmt: skip
+        case d.RunIdle():
+            since = time_text(decision.since_ms - start_ms) if decision.since_ms else "no"
+            return ["idle", f"{decision.workload}#{decision.run}"], {
+                "since": since, "gpus": gpus_text(decision.gpus_milli), "limit": time_text(decision.limit_ms),
             }  # fmt: skip
         case d.GrantIssued():
             return ["issue", decision.budget, gpu_time_text(decision.gpu_us)], {

@@ -20,6 +20,7 @@ from apportion.core.events import (
     MemberRevoked,
     NodeCordoned,
     NodeHeartbeat,
+    PolicyActivated,
     RunCheckpointed,
     RunFinished,
     RunStarted,
@@ -349,6 +350,44 @@ def test_funded_waits_tell_who_is_owed_a_place_and_since_when() -> None:
         told = {row["budget"]: row["protected_milli"] for row in rows(con, "standings")}
         assert told == {"lab/a": 8_000}
         assert rows(con, "runs", workload="first")[0]["standing"] == "protected"
+
+
+def test_idle_tells_who_holds_gpus_and_does_no_work_and_what_it_costs() -> None:
+    story = opened(nodes=2)
+    story.say(PolicyActivated(pool="h100", idle_hold_ms=600_000))
+    story.say(job("parked", 8), "ann")
+    story.say(job("busy", 8), "ann")
+    story.tick(1_000)
+    parked = story.core.state.node.keys[int(story.core.state.run.lead[story.core.state.run.row_of["parked#1"]])]
+    story.say(RunStarted(workload="parked", run=1, node=parked), parked)
+
+    def beat(number: int, *, idle: bool) -> None:
+        sleeping = ("parked#1",) if idle else ()
+        story.say(NodeHeartbeat(node=parked, beat=number, runs=("parked#1",), idle_runs=sleeping), parked)
+
+    def answers() -> tuple[list[dict[str, Any]], int]:
+        with Projection() as projection:
+            projection.ingest(story.logs.records, story.logs.batches)
+            projection.refresh()
+            return rows(projection.con, "idle"), rows(projection.con, "why", workload="parked")[0]["numbers"]["idle_since_ms"]
+
+    beat(1, idle=True)
+    since_ms = story.now_ms
+    for minute in range(1, 21):
+        story.now_ms += MINUTE_MS
+        for node in ("n1", "n2"):
+            story.say(NodeHeartbeat(node=node, beat=100 + minute), node)
+        story.tick()
+
+    (row,), told_ms = answers()
+    assert (row["workload"], row["run"], row["budget"], row["principal"], row["gpus_milli"]) == ("parked", 1, "lab", "ann", 8_000)
+    assert (row["since_ms"], row["payer"], row["limit_ms"]) == (since_ms, "budget", 600_000)
+    assert row["idle_gpu_us"] == 8_000 * 20 * MINUTE_MS
+    assert told_ms == since_ms
+
+    beat(200, idle=False)
+    story.tick(1_000)
+    assert answers() == ([], 0)
 
 
 def test_nodes_tell_state_reason_and_author() -> None:
