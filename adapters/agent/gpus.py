@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 from apportion.adapters.agent.sessions import cpu_ticks
 from apportion.core.units import MILLI
 
+IDLE_BELOW_MILLI = 10  # of one simulated GPU
+
 
 class Reading(NamedTuple):
     """The state of a node's GPUs now."""
@@ -22,6 +24,14 @@ class Reading(NamedTuple):
     busy_milli: int
     memory_mib: int
     watts: int
+    idle: tuple[int, ...] = ()  # sessions that have done no work on their GPUs since the reading before
+
+
+class Held(NamedTuple):
+    """What the processes of one run hold here."""
+
+    milli: int
+    gpus: tuple[int, ...]
 
 
 class GpuSource(Protocol):
@@ -51,8 +61,8 @@ class GpuSource(Protocol):
         """Return the value of ``CUDA_VISIBLE_DEVICES`` that means these GPUs."""
         ...
 
-    def read(self, sessions: Mapping[int, int]) -> Reading:
-        """Read the GPUs. ``sessions`` maps the session id of each run's processes to its milli-GPUs."""
+    def read(self, sessions: Mapping[int, Held]) -> Reading:
+        """Read the GPUs. ``sessions`` maps the session id of each run's processes to what they hold."""
         ...
 
 
@@ -89,15 +99,17 @@ class SimulatedGpus:
         """Return the indexes, comma separated."""
         return ",".join(str(gpu) for gpu in gpus)
 
-    def read(self, sessions: Mapping[int, int]) -> Reading:
-        """Return each run's share of one CPU since the last reading, times its GPUs."""
+    def read(self, sessions: Mapping[int, Held]) -> Reading:
+        """Return each run's share of one CPU since the last reading, times its GPUs; idle is who used less than a hundredth."""
         now = time.monotonic()
         elapsed_ticks = (now - self._read_at) * os.sysconf("SC_CLK_TCK")
         ticks = cpu_ticks(sessions)
-        busy = 0
+        busy, idle = 0, list[int]()
         for session, used in ticks.items():
             spent = max(0, used - self._cpu_ticks.get(session, 0))
             share_milli = MILLI if elapsed_ticks <= 0 else min(MILLI, int(spent * MILLI / elapsed_ticks))
-            busy += sessions[session] * share_milli // MILLI
+            busy += sessions[session].milli * share_milli // MILLI
+            if session in self._cpu_ticks and share_milli < IDLE_BELOW_MILLI:
+                idle.append(session)
         self._cpu_ticks, self._read_at = ticks, now
-        return Reading(gpus_down=(), busy_milli=busy, memory_mib=0, watts=0)
+        return Reading(gpus_down=(), busy_milli=busy, memory_mib=0, watts=0, idle=tuple(idle))

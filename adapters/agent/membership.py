@@ -115,6 +115,7 @@ class Membership:
         reading = self._gpus.read(runs.sessions())
         # Also those whose part here is over: in a gang the run goes on elsewhere, and silence would mean it is lost.
         here = [order.key for order in orders.live.values() if not order.closed]
+        resting = runs.resting(reading.idle)
         event = NodeHeartbeat(
             node=self._settings.node,
             beat=self._memory.next_beat(),
@@ -123,6 +124,7 @@ class Membership:
             memory_mib=reading.memory_mib,
             watts=reading.watts,
             runs=tuple(here),
+            idle_runs=tuple(key for key in here if key in resting),
         )
         event_id = self._outbox.event_id(f"beat {event.beat}")
         body = encode_event(event, event_id=event_id, at_ms=wall_ms())

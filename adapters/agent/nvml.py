@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from apportion.adapters.agent.gpus import Reading
+from apportion.adapters.agent.gpus import Held, Reading
 from apportion.core.errors import ApportionError
 from apportion.core.units import MAX_NODE_GPUS, MILLI
 
@@ -63,20 +63,37 @@ class NvmlGpus:
         position = {uuid: str(index) for index, uuid in enumerate(self._handles())}
         return ",".join(position.get(self._ids[gpu], self._ids[gpu]) for gpu in gpus)
 
-    def read(self, sessions: Mapping[int, int]) -> Reading:
-        """Read every GPU; one that does not answer is down."""
+    def read(self, sessions: Mapping[int, Held]) -> Reading:
+        """Read every GPU; one that does not answer is down.
+
+        A run is idle when all of its GPUs say that they computed nothing in NVML's last sampling period (a sixth of a second to
+        a second): one reading proves little, but the next one that sees work takes it back. On a GPU that several runs share,
+        one that works hides the others.
+        """
         present = self._handles()
         down: list[int] = []
         busy = memory = milliwatts = 0
+        resting: list[int] = []
         for index, uuid in enumerate(self._ids):
             handle = present.get(uuid)
             if handle is None or self._broken(handle):
                 down.append(index)
                 continue
-            busy += self._number(lambda h: self._nvml.nvmlDeviceGetUtilizationRates(h).gpu, handle) * MILLI // 100
+            percent = self._utilization(handle)
+            busy += (percent or 0) * MILLI // 100
+            if percent == 0:
+                resting.append(index)
             memory += self._number(lambda h: self._nvml.nvmlDeviceGetMemoryInfo(h).used, handle) // MIB
             milliwatts += self._number(self._nvml.nvmlDeviceGetPowerUsage, handle)
-        return Reading(gpus_down=tuple(down), busy_milli=busy, memory_mib=memory, watts=milliwatts // 1_000)
+        idle = tuple(session for session, held in sessions.items() if all(gpu in resting for gpu in held.gpus))
+        return Reading(gpus_down=tuple(down), busy_milli=busy, memory_mib=memory, watts=milliwatts // 1_000, idle=idle)
+
+    def _utilization(self, handle: Any) -> int | None:
+        """Return how busy the GPU is in percent, None when it does not say."""
+        try:
+            return max(0, int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+        except self._nvml.NVMLError:
+            return None
 
     def _handles(self) -> dict[str, Any]:
         """Return the handles of the GPUs that answer, by UUID, in NVML's order."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from apportion.adapters.agent import shim
+from apportion.adapters.agent.gpus import Held
 from apportion.adapters.agent.rundir import Exit, RunDir, RunSpec, Started
 from apportion.adapters.agent.sessions import session_members
 from apportion.core.units import MILLI
@@ -89,9 +90,19 @@ class Runs:
         """Tell whether the run's processes are known to be gone."""
         return self._runs[key].over
 
-    def sessions(self) -> dict[int, int]:
-        """Return the session of each living run's processes and the milli-GPUs it holds."""
-        return {run.started.pid: run.milli for run in self._runs.values() if run.started is not None and not run.over}
+    def sessions(self) -> dict[int, Held]:
+        """Return the session of each living run's processes and what it holds."""
+        return {
+            run.started.pid: Held(run.milli, run.spec.gpus)
+            for run in self._runs.values()
+            if run.started is not None and not run.over
+        }
+
+    def resting(self, idle: tuple[int, ...]) -> set[str]:
+        """Return the runs that do no work here: their session is among ``idle``, or their part here is over."""
+        return {
+            key for key, run in self._runs.items() if run.over or (run.started is not None and run.started.pid in idle)
+        }  # fmt: skip
 
     def holders(self, gpus: tuple[int, ...], milli_each: int) -> list[str]:
         """Return the runs here that must be gone before ``milli_each`` of each of these GPUs is free."""

@@ -7,7 +7,7 @@ of its leader it names one run's processes and nobody else's.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from apportion.adapters.agent import shim
@@ -44,7 +44,7 @@ def session_members(started: Started) -> list[tuple[int, int]]:
     return [(process.pid, process.start) for process in processes() if process.session == started.pid]
 
 
-def cpu_ticks(sessions: Mapping[int, int]) -> dict[int, int]:
+def cpu_ticks(sessions: Iterable[int]) -> dict[int, int]:
     """Return the CPU time used so far by the living processes of each session, in clock ticks."""
     ticks = dict.fromkeys(sessions, 0)
     for process in processes() if ticks else ():

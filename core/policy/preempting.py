@@ -65,7 +65,9 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
     ``masked`` (per node row) > 0 leaves out the nodes kept for somebody else's reservation.
     """
     field = _field(state, shares, workload)
-    if not field.eligible.any():
+    loose_milli = int(field.milli[field.eligible == 1].sum())
+    free_milli = int(state.pool.idle_milli[int(state.workload.pool[workload])])
+    if not loose_milli or loose_milli + free_milli < int(state.workload.gpus_milli[workload]):
         return None
     chosen, proved = _search(state, field, workload, masked)
     found = _fill_back(state, workload, chosen, masked, proved=proved)
@@ -146,8 +148,7 @@ def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[lis
     heads = np.flatnonzero(item_target >= 0)
     if not entries or wanted < 1:
         return [], True
-    costs = field.cost[alloc.run[heads]]
-    heads = heads[np.lexsort((*(costs[:, k] for k in range(target_kernels.COSTS - 1, -1, -1)), item_target[heads]))]
+    heads = heads[np.lexsort((field.cost[alloc.run[heads], 0], item_target[heads]))]  # the cheap ones first; any order would do
     share, touched = np.zeros_like(field.cost), np.zeros(state.run.used, dtype=np.int64)
     floor = np.zeros((places, target_kernels.COSTS), dtype=np.int64)
     first, count = np.zeros(places, dtype=np.int64), np.zeros(places, dtype=np.int64)

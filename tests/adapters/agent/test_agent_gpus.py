@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.adapters.agent import nvml
-from apportion.adapters.agent.gpus import SimulatedGpus
+from apportion.adapters.agent.gpus import Held, SimulatedGpus
 
 MIB = 1024 * 1024
 
@@ -29,6 +29,7 @@ class Driver:
         self.uuids = list(uuids)
         self.lost: set[str] = set()
         self.unmappable: set[str] = set()
+        self.percent: dict[str, int] = {}  # 50 unless said
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802 - NVML's names
         return len(self.uuids)
@@ -45,7 +46,7 @@ class Driver:
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:  # noqa: N802 - NVML's names
         self._ask(handle)
-        return SimpleNamespace(gpu=50)
+        return SimpleNamespace(gpu=self.percent.get(handle, 50))
 
     def nvmlDeviceGetPowerUsage(self, handle: str) -> int:  # noqa: N802 - NVML's names
         self._ask(handle)
@@ -64,8 +65,19 @@ class Driver:
 def test_a_reading_sums_what_answers() -> None:
     gpus = nvml.NvmlGpus(Driver("a", "b", "c"))
     assert (gpus.kind, gpus.count, gpus.memory_mib_each, gpus.ids) == ("nvml", 3, 80_000, ("a", "b", "c"))
-    assert gpus.read({}) == ((), 1_500, 3_000, 901)
+    assert gpus.read({}) == ((), 1_500, 3_000, 901, ())
     assert gpus.visible((0, 2)) == "0,2"
+
+
+def test_a_run_is_idle_when_all_of_its_gpus_say_that_they_compute_nothing() -> None:
+    driver = Driver("a", "b", "c", "d")
+    gpus = nvml.NvmlGpus(driver)
+    sessions = {11: Held(2_000, (0, 1)), 12: Held(1_000, (2,)), 13: Held(500, (3,))}
+    driver.percent = {"a": 0, "b": 0, "c": 1, "d": 0}
+    assert gpus.read(sessions).idle == (11, 13)
+    driver.percent["b"] = 2
+    driver.lost = {"d"}
+    assert gpus.read(sessions).idle == (), "one works, the other does not answer: neither is proof"
 
 
 def test_a_gpu_that_is_lost_is_down_and_the_node_keeps_its_size() -> None:
@@ -123,7 +135,7 @@ def test_simulated_gpus_are_as_busy_as_their_processes() -> None:
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
     idle = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
-        sessions = {busy.pid: 2_000, idle.pid: 2_000}
+        sessions = {busy.pid: Held(2_000, (0, 1)), idle.pid: Held(2_000, (2, 3))}
         assert os.getsid(busy.pid) == busy.pid
         gpus.read(sessions)
         deadline = time.monotonic() + 20
@@ -135,6 +147,7 @@ def test_simulated_gpus_are_as_busy_as_their_processes() -> None:
                 break
         else:
             pytest.fail("a computing process showed as idle")
+        assert reading.idle == (idle.pid,)
         assert gpus.read({}).busy_milli == 0
     finally:
         busy.kill()

@@ -26,7 +26,8 @@ WORKLOADS = ["a", "b", "c"]
 NODES = ["n1", "n2", "n3"]
 ZEROS: dict[str, Any] = dict.fromkeys(Certificate.__struct_fields__, 0)
 CERTIFICATE = msgspec.convert(
-    {**ZEROS, "beneficiary": "z", "beneficiary_budget": "x", "victim_budget": "y"}, Certificate
+    {**ZEROS, "beneficiary": "z", "beneficiary_budget": "x", "victim_budget": "y", "policy": "fair", "numbers": {}},
+    Certificate,
 )
 names = st.sampled_from(WORKLOADS)
 numbers = st.integers(1, 2)
