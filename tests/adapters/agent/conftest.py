@@ -186,8 +186,8 @@ class Lab:
     def preempted(self, workload: str, grace_ms: int, run: int = 1) -> RunPreempted:
         """Return the decision that takes a run's GPUs away."""
         zero = dict.fromkeys(Certificate.__struct_fields__, 0)
-        words = {"beneficiary": "b", "beneficiary_budget": "lab/b", "victim_budget": "lab/x"}
-        certificate = msgspec.convert({**zero, **words}, Certificate)
+        words = {"beneficiary": "b", "beneficiary_budget": "lab/b", "victim_budget": "lab/x", "policy": "fair"}
+        certificate = msgspec.convert({**zero, **words, "numbers": {}}, Certificate)
         return RunPreempted(
             workload=workload, run=run, grace_until_ms=self.time_ms + 10 + grace_ms, certificate=certificate
         )
