@@ -138,6 +138,7 @@ class BudgetSet(Event, frozen=True):
     share_ppm: SharePpm
     from_ms: Instant = 0  # exactly at this instant; 0, or one that is past: at once
     until_ms: Instant = 0  # 0 = until another event
+    users: Literal["none", "equal", "weighted"] | None = None  # who submits here gets a line of his own; at once; None: as before
     reason: Text = ""
 
 
@@ -193,6 +194,7 @@ class MemberGranted(Event, frozen=True):
     budget: BudgetPath
     member: Principal
     role: Literal["charge", "administer"] = "charge"
+    weight_milli: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000  # among the users of a budget that is shared by weight
     reason: Text = ""
 
 

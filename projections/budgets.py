@@ -24,7 +24,7 @@ class Budgets:
             "principal", "reason",
         )  # fmt: skip
         self.members = Sheet(
-            "dim.member_version", "seq", "time_ms", "budget", "member", "role", "held", "principal", "reason"
+            "dim.member_version", "seq", "time_ms", "budget", "member", "role", "held", "weight_milli", "principal", "reason"
         )
         self.schedules = Sheet(
             "dim.grant_schedule", "seq", "time_ms", "pool", "budget", "gpu_us", "period", "carry", "carry_cap_ppm", "from_ms",
@@ -91,12 +91,12 @@ class Budgets:
 
     def member_granted(self, at: Said, event: events.MemberGranted) -> None:
         """Somebody holds a role."""
-        self._member(at, event, True)
+        self._member(at, event, True, event.weight_milli)
 
     def member_revoked(self, at: Said, event: events.MemberRevoked) -> None:
         """Somebody does not hold it any more."""
-        self._member(at, event, False)
+        self._member(at, event, False, 0)
 
-    def _member(self, at: Said, event: events.MemberGranted | events.MemberRevoked, held: bool) -> None:
-        row = (at.seq, at.time_ms, event.budget, event.member, event.role, held, at.principal, event.reason)
+    def _member(self, at: Said, event: events.MemberGranted | events.MemberRevoked, held: bool, weight_milli: int) -> None:
+        row = (at.seq, at.time_ms, event.budget, event.member, event.role, held, weight_milli, at.principal, event.reason)
         self.members.rows.append(row)

@@ -39,7 +39,8 @@ Hours = Annotated[
 _OPTIONS = {
     "budget": "the budget", "from_budget": "--from", "to_budget": "--to", "pool": "--pool", "share_ppm": "--share",
     "gpu_us": "--gpu-hours", "member": "the member", "role": "--role", "reason": "--reason",
-    "from_ms": "--from", "until_ms": "--until", "period": "--every", "carry": "--carry", "carry_cap_ppm": "--carry",
+    "from_ms": "--from", "users": "--users", "weight_milli": "--weight",
+    "until_ms": "--until", "period": "--every", "carry": "--carry", "carry_cap_ppm": "--carry",
 }  # fmt: skip
 
 
@@ -113,6 +114,12 @@ async def set_(
     pool: Pool = "",
     from_: Annotated[int | None, moment("Begins exactly then [default: at once]", "--from")] = None,
     until: Annotated[int | None, moment("Ends then: the share is what it would have been [default: never]", "--until")] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of("none", "equal", "weighted"), metavar="RULE", help="Share it among its users: equal, weighted or none"
+        ),
+    ] = None,
 ) -> Answer:
     """Create a budget, or change its share of its parent, at once or in the future."""
     from apportion.core.events import BudgetSet
@@ -126,6 +133,7 @@ async def set_(
             share_ppm=share,
             from_ms=from_ or 0,
             until_ms=until or 0,
+            users=users,
             reason=place.reason,
         )
         if place.dry_run:
@@ -237,12 +245,25 @@ async def close(place: WritePlace, budget: Budget, pool: Pool = "") -> Answer:
         return (await send(source, place, event, _OPTIONS)).answer(subject=f"close {budget}", budget=budget)
 
 
-async def member_grant(place: WritePlace, budget: Budget, member: Member, role: Role = "charge") -> Answer:
+async def member_grant(
+    place: WritePlace,
+    budget: Budget,
+    member: Member,
+    role: Role = "charge",
+    weight: Annotated[
+        int,
+        typer.Option(
+            parser=typed(arguments.gpus_milli), metavar="N", help="Among the users of a budget shared by weight", show_default=True
+        ),
+    ] = "1",  # type: ignore[assignment]  # parsed like what is typed
+) -> Answer:
     """Let somebody charge or administer a budget and all below it."""
     from apportion.core.events import MemberGranted
 
     async with opened(place) as source:
-        event = checked(MemberGranted, _OPTIONS, budget=budget, member=member, role=role, reason=place.reason)
+        event = checked(
+            MemberGranted, _OPTIONS, budget=budget, member=member, role=role, weight_milli=weight, reason=place.reason
+        )
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
         return (await send(source, place, event, _OPTIONS)).answer(

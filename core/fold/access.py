@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from apportion.core.reasons import Refusal
-from apportion.core.state.state import ADMINISTER, CHARGE, State
+from apportion.core.state.state import ADMINISTER, CHARGE, WEIGHT_SHIFT, State
 
 ROLES = {"charge": CHARGE, "administer": ADMINISTER}
 
@@ -37,6 +37,15 @@ def has_role(state: State, principal: str, path: str, roles: int) -> bool:
             return True
         path = path.rpartition("/")[0]
     return False
+
+
+def weight_milli(state: State, principal: str, path: str) -> int:
+    """Return the weight of a member on ``path`` or the nearest path above it on which he was given a role; else 1,000."""
+    while path:
+        if held := state.members.get(f"{path} {principal}", 0):
+            return held >> WEIGHT_SHIFT
+        path = path.rpartition("/")[0]
+    return 1_000
 
 
 def may_administer(state: State, principal: str, path: str) -> bool:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from apportion.core import lag, ledger, planned
+from apportion.core import ledger, planned
 from apportion.core.events import (
     BudgetClosed,
     BudgetSet,
     MemberGranted,
     MemberRevoked,
 )
+from apportion.core.fold import users
 from apportion.core.fold.access import ROLES, No, is_operator, may_administer, not_permitted
 from apportion.core.reasons import Refusal
-from apportion.core.state.state import State
+from apportion.core.state.state import ADMINISTER, CHARGE, WEIGHT_SHIFT, State
 from apportion.core.units import PPM
 
 
@@ -63,14 +64,22 @@ def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No 
     no = _overcommitted(state, event, parent, row, from_ms, until_ms)
     if no is not None:
         return no
+    if row is None and budget.users[parent]:
+        return No(Refusal.BUDGET_IN_USE, "budget", f"{above} is shared among its users", entity=above)
+    no = users.cannot_share(state, row, event.users) if row is not None and event.users is not None else None
+    if no is not None:
+        return no
     if row is None and budget.workloads[parent]:
         return No(Refusal.BUDGET_IN_USE, "budget", f"{above} has live workloads of its own", entity=above)
     ledger.accrue(state, state.counters.time_ms)
     if row is None:
-        row = _new_line(state, event, parent)
+        row = users.add_line(state, state.budget_key(event.pool, event.budget), state.pool.row_of[event.pool], parent)
         planned.paint_new(state, row, from_ms, until_ms, (event.share_ppm, 0))
     else:
         planned.paint(state, row, from_ms, until_ms, (event.share_ppm, 0))
+    if event.users is not None:
+        budget.users[row] = users.USERS[event.users]
+        users.share_out(state, row)
     state.counters.fair_stale = 1
     ledger.refresh_barred(state)
     state.counters.dirty = 1
@@ -93,19 +102,6 @@ def _overcommitted(
     return None
 
 
-def _new_line(state: State, event: BudgetSet, parent: int) -> int:
-    budget = state.budget
-    row = budget.add(state.budget_key(event.pool, event.budget))
-    budget.pool[row] = state.pool.row_of[event.pool]
-    budget.parent[row] = parent
-    if not budget.children[parent]:
-        lag.hand_down(state, parent, row)
-        budget.usage_us[row] = budget.usage_us[parent]
-        budget.usage_us[parent] = 0
-    budget.children[parent] += 1
-    return row
-
-
 def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) -> No | None:
     """Close a line without open children: nothing new is admitted, what runs becomes unfunded, what was planned is off."""
     above = event.budget.rpartition("/")[0]
@@ -117,7 +113,7 @@ def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) 
     budget = state.budget
     if not planned.ever_open(state, row):
         return No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
-    below = [int(child) for child in np.flatnonzero(budget.column("parent") == row)]
+    below = [int(child) for child in np.flatnonzero((budget.column("parent") == row) & (budget.column("user") == 0))]
     if any(planned.ever_open(state, child) for child in below):
         return No(Refusal.BUDGET_IN_USE, "budget", "close the budgets below it first", entity=event.budget)
     ledger.accrue(state, state.counters.time_ms)
@@ -139,7 +135,9 @@ def member_granted(state: State, event: MemberGranted, principal: str, _seq: int
     if not _known_path(state, event.budget):
         return No(Refusal.UNKNOWN_BUDGET, "budget", entity=event.budget)
     key = f"{event.budget} {event.member}"
-    state.members[key] = state.members.get(key, 0) | ROLES[event.role]
+    roles = (state.members.get(key, 0) & (CHARGE | ADMINISTER)) | ROLES[event.role]
+    state.members[key] = roles | event.weight_milli << WEIGHT_SHIFT
+    users.reweigh(state)
     return None
 
 
@@ -152,8 +150,9 @@ def member_revoked(state: State, event: MemberRevoked, principal: str, _seq: int
     if not roles & ROLES[event.role]:
         return No(Refusal.STALE, "member", f"{event.member} does not hold that role", entity=event.budget)
     left = roles & ~ROLES[event.role]
-    if left:
+    if left & (CHARGE | ADMINISTER):
         state.members[key] = left
     else:
         del state.members[key]
+    users.reweigh(state)
     return None

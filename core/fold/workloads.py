@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from apportion.core import ledger
 from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
+from apportion.core.fold import users
 from apportion.core.fold.access import No, is_operator, may_administer, may_charge, not_permitted, principal_row
 from apportion.core.kernels import pack
 from apportion.core.reasons import Refusal
@@ -60,7 +61,7 @@ def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, tuple[i
             refusal = No(Refusal.UNKNOWN_BUDGET, "budget", f"pool {name} has no such budget", entity=event.budget)
         elif state.budget.closed[line]:
             refusal = No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
-        elif state.budget.children[line]:
+        elif state.budget.children[line] and not state.budget.users[line]:
             refusal = No(Refusal.BUDGET_NOT_LEAF, "budget", "name one of the budgets below it", entity=event.budget)
         elif (event.min_runtime_ms or 0) > int(state.pool.protected_cap_ms[pool]):
             cap = int(state.pool.protected_cap_ms[pool])
@@ -83,6 +84,8 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
     if isinstance(found, No):
         return found
     line, pool, (nodes, per_node) = found
+    if state.budget.users[line]:
+        line = users.line_of(state, line, principal)
     table = state.workload
     row = table.add(event.workload)
     quantum = int(state.pool.quantum_ms[pool])

@@ -21,6 +21,8 @@ REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
 FAIR, FIFO, PRIORITY, FAIR_TREE, DRF = 1, 2, 3, 4, 5
 # schedule.carry
 CARRY_NONE, CARRY_ALL, CARRY_CAP = 0, 1, 2
+# budget.users
+USERS_NONE, USERS_EQUAL, USERS_WEIGHTED = 0, 1, 2
 # node.suspended
 SUSPEND_NONE, SUSPEND_START, SUSPEND_STOP = 0, 1, 2
 
@@ -87,6 +89,8 @@ class BudgetTable(Table):
     parent: Column  # -1 for the root
     share_ppm: Column
     children: Column  # count
+    users: Column  # how it is shared among who submits to it
+    user: Column  # 1 + row of the principal whose line it is; 0 = a line that was set
     closed: Column
     metered: Column  # has been granted GPU time: the balance counts
     granted_us: Column  # sum of grants and transfers

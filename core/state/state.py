@@ -16,6 +16,7 @@ from apportion.core.state import schema
 from apportion.core.state.table import Table
 
 CHARGE, ADMINISTER = 1, 2
+WEIGHT_SHIFT = 8
 EMPTY_CHAIN = b"\0" * 32
 
 
@@ -63,7 +64,7 @@ class State:
     change: schema.ChangeTable = field(default_factory=schema.ChangeTable)
     planned: schema.PlannedTable = field(default_factory=schema.PlannedTable)
     schedule: schema.ScheduleTable = field(default_factory=schema.ScheduleTable)
-    members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER
+    members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER | weight << WEIGHT_SHIFT
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
     queue: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))

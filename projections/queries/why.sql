@@ -47,7 +47,7 @@ line as (
         to_json({'allowance_milli': s.allowance_milli, 'running_milli': s.running_milli,
             'held_milli': coalesce((select sum(gpus_milli)::bigint from mart.held_at($seq) as h
                 where h.pool = it.pool and h.budget = it.budget), 0),
-            'entitled_ppm': (select entitled_ppm from mart.budget_at($seq, $as_of_ms) as b where b.pool = it.pool and b.budget = it.budget)})
+            'entitled_ppm': (select entitled_ppm from mart.budget_at($seq, $as_of_ms) as b where b.pool = it.pool and b.budget = regexp_replace(it.budget, '/~[^/]*$', ''))})
     from (select * from spoken order by seq desc, position desc limit 1) as s, it
     union all
     select 4, 'instead', d.seq, d.position, d.time_ms, d.workload, d.budget, d.reason, d.payer, d.gpus_milli,

@@ -95,6 +95,7 @@ create table dim.member_version (
     member varchar,
     role varchar,
     held boolean,          -- false: revoked
+    weight_milli bigint,   -- among the users of a budget that is shared by weight
     principal varchar,
     reason varchar
 );

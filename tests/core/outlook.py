@@ -136,7 +136,9 @@ class Timeline:
                 if not due or at_ms > state.counters.time_ms:
                     assert now == self.at(line, at_ms), f"{line} at {at_ms}: {now}, the events say {self.at(line, at_ms)}"
         for parent in range(budget.used):
-            below = [budget.keys[row] for row in range(budget.used) if int(budget.parent[row]) == parent]
+            below = [
+                budget.keys[row] for row in range(budget.used) if int(budget.parent[row]) == parent and not budget.user[row]
+            ]  # fmt: skip
             for at_ms in instants:
                 open_ = [line for line in below if not self.at(line, at_ms)[1]]
                 total = sum(self.at(line, at_ms)[0] for line in open_)

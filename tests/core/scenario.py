@@ -253,8 +253,9 @@ class Scenario:
 
     def do_budget(self, path: str, share: str, pool: str = "p", by: str = OPERATOR, **when: str) -> None:
         """Set a share, ``from=10h until=20h`` of the story."""
+        users: Any = when.pop("users", None)
         times = {f"{name}_ms": self._instant(text) for name, text in when.items()}
-        self.story.tell(ev.BudgetSet(pool=pool, budget=path, share_ppm=share_ppm(share), **times), by)
+        self.story.tell(ev.BudgetSet(pool=pool, budget=path, share_ppm=share_ppm(share), users=users, **times), by)
 
     def do_grant(self, path: str, amount: str, pool: str = "p", by: str = OPERATOR, id: str = "") -> None:
         self.story.tell(ev.BudgetGranted(pool=pool, budget=path, gpu_us=gpu_time_us(amount)), by, event_id=id)
@@ -277,8 +278,9 @@ class Scenario:
     def do_close(self, path: str, pool: str = "p", by: str = OPERATOR) -> None:
         self.story.tell(ev.BudgetClosed(pool=pool, budget=path), by)
 
-    def do_member(self, path: str, member: str, role: Any = "charge", by: str = OPERATOR) -> None:
-        self.story.tell(ev.MemberGranted(budget=path, member=member, role=role), by)
+    def do_member(self, path: str, member: str, role: Any = "charge", by: str = OPERATOR, weight: str = "1") -> None:
+        event = ev.MemberGranted(budget=path, member=member, role=role, weight_milli=gpus_milli(weight))
+        self.story.tell(event, by)
 
     def do_revoke(self, path: str, member: str, role: Any = "charge", by: str = OPERATOR) -> None:
         self.story.tell(ev.MemberRevoked(budget=path, member=member, role=role), by)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import random
 
-from apportion.core.events import BudgetClosed, BudgetSet, GrantScheduled, NodeJoined, PolicyActivated, PoolDefined
+from apportion.core.events import (
+    BudgetClosed,
+    BudgetSet,
+    GrantScheduled,
+    MemberGranted,
+    NodeJoined,
+    PolicyActivated,
+    PoolDefined,
+)
 from apportion.projections import audit, queries
 from apportion.projections.runner import Projection
 from tests.projections.history import HOUR_MS, START_MS, job, opened
@@ -156,3 +164,28 @@ def test_usage_over_pools_may_count_each_gpu_by_its_weight() -> None:
         assert used(seq=seq, weighted=True) == 8 * hour_us + 8 * hour_us * 450 // 1_000
         assert used(weighted=True) == 16 * hour_us + 8 * hour_us * 450 // 1_000
         assert used(weighted=True, pool="a100") == 8 * hour_us * 450 // 1_000
+
+
+def test_users_below_a_budget_are_counted_with_it() -> None:
+    story = opened(nodes=1, budgets=[("lab", 500_000), ("lab/a", 500_000)])
+    story.say(BudgetSet(pool="h100", budget="lab/a", share_ppm=500_000, users="weighted"))
+    story.say(MemberGranted(budget="lab/a", member="bob", weight_milli=3_000))
+    for number, who in enumerate(("ann", "bob", "ann", "bob")):
+        story.say(job(f"w{number}", 2, budget="lab/a"), who)
+    story.tick()
+    story.tick(after_ms=HOUR_MS)
+
+    with Projection() as projection:
+        projection.ingest(story.logs.records, story.logs.batches)
+        projection.refresh()
+        assert audit.audit(projection.con).failed == []
+        first = story.logs.batches[0].input_seq
+        then = next(row for row in queries.run(projection.con, "budgets", seq=first).dicts() if row["budget"] == "lab/a")
+        line = next(row for row in queries.run(projection.con, "budgets").dicts() if row["budget"] == "lab/a")
+        assert then["running_milli"] == 8_000
+        assert line["funded_gpu_us"] + line["unfunded_gpu_us"] == 8 * 3_600_000_000
+        used = {row["user"]: row["funded_gpu_us"] for row in queries.run(projection.con, "usage", by=["user"]).dicts()}
+        assert set(used) == {"ann", "bob"}
+        assert queries.run(projection.con, "why", workload="w0").dicts()
+        members = [row for row in queries.run(projection.con, "budget", budget="lab/a").dicts() if row["section"] == "member"]
+        assert {row["member"] for row in members} == {"ann", "bob"}

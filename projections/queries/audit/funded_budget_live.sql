@@ -1,6 +1,9 @@
 -- Does every funded allocation name a budget that was open when it began?
 select a.alloc_id, a.workload, a.run, a.pool, a.budget, a.open_seq
-from mart.alloc_at($seq, $as_of_ms) as a
+from (
+    -- the line of a user is as open as the budget it is below
+    select * exclude (budget), regexp_replace(budget, '/~[^/]*$', '') as budget from mart.alloc_at($seq, $as_of_ms)
+) as a
 where a.payer = 'budget' and coalesce(
     (
         select arg_max(b.closed, b.seq) from dim.budget_version as b
