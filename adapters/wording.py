@@ -76,7 +76,7 @@ REFUSAL: dict[Enum, Words] = {
     ),
     R.UNKNOWN_WORKLOAD: Words("there is no workload [{entity}]", "`apportion queue` lists the workloads"),
     R.DUPLICATE: Words("[{entity} ]exists already[: {detail}]", "use another id, or look at the one that exists"),
-    R.BUDGET_CLOSED: Words("budget [{entity} ]is closed", "charge another budget (`apportion budget list`)"),
+    R.BUDGET_CLOSED: Words("budget [{entity} ]is closed[ at {at_ms}]", "charge another budget (`apportion budget list`)"),
     R.BUDGET_NOT_LEAF: Words(
         "budget [{entity} ]has budgets below it, and workloads charge leaves only",
         "choose one of the budgets below it (`apportion budget list`)",
@@ -86,7 +86,7 @@ REFUSAL: dict[Enum, Words] = {
         "finish or cancel its workloads, close what is below it, and transfer its balance first",
     ),
     R.OVERCOMMITTED: Words(
-        "the shares of the budgets beside each other would add up to more than 100 %[: {sum_ppm}]",
+        "the shares of the budgets beside each other would add up to more than 100 %[: {sum_ppm}][ from {at_ms} on]",
         "lower another budget's share first",
     ),
     R.BALANCE_TOO_LOW: Words(

@@ -27,10 +27,10 @@ class Refusal(str, Enum):
     UNKNOWN_BUDGET = "unknown_budget"  # no budget.set has made this path in this pool
     UNKNOWN_WORKLOAD = "unknown_workload"  # never admitted, or over and out of the tables
     DUPLICATE = "duplicate"  # this natural key exists already with other content, or again
-    BUDGET_CLOSED = "budget_closed"  # no new workloads
+    BUDGET_CLOSED = "budget_closed"  # no new workloads; no open budget below it, then or as planned; numbers: at_ms
     BUDGET_NOT_LEAF = "budget_not_leaf"  # workloads charge leaves of the tree only
     BUDGET_IN_USE = "budget_in_use"  # cannot close or subdivide: it has workloads, children or a balance
-    OVERCOMMITTED = "overcommitted"  # shares of siblings would exceed 1,000,000 ppm; numbers: sum_ppm
+    OVERCOMMITTED = "overcommitted"  # siblings would exceed the whole, now or as planned; numbers: sum_ppm, limit_ppm, at_ms
     BALANCE_TOO_LOW = "balance_too_low"  # a transfer above what the budget has left; numbers: left_gpu_us
     NEVER_FITS = "never_fits"  # no pool named has, or ever had joined, nodes for this shape; numbers: largest_milli
     BAD_SHAPE = "bad_shape"  # gpus_milli does not divide over nodes, or a fraction on several nodes
