@@ -215,6 +215,11 @@ PENDING: dict[Enum, Words] = {
         "wait; `apportion share` shows whose turn it is, and work above its share is what makes room",
         "fewer GPUs free than it needs",
     ),
+    P.BUDGET_ORDER: Words(
+        "it would fit, but the first of its budget would then start later[; {ahead} of its budget go first]",
+        "state --expected-runtime: a short job may go before; or change the order with --priority",
+        "the first of its budget goes first",
+    ),
 }
 NODE: dict[Enum, Words] = {
     N.HEARTBEAT_TIMEOUT: Words(

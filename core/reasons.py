@@ -84,6 +84,7 @@ class Pending(str, Enum):
     RESERVED = "reserved"  # free GPUs exist but are kept for the head of the order; numbers: head's earliest_ms
     NO_BLOCK = "no_block"  # enough GPUs are free, but not on one node / enough whole nodes; numbers: free_milli, need_milli
     NO_FREE_GPUS = "no_free_gpus"  # fewer GPUs free than asked; numbers: free_milli, need_milli
+    BUDGET_ORDER = "budget_order"  # it would fit, but would delay the first of its own budget; numbers: ahead
 
 
 class NodeReason(str, Enum):

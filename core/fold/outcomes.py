@@ -123,8 +123,6 @@ def _placed(state: State, decision: RunPlaced) -> None:
                 state.alloc.next[last] = alloc
             last = alloc
             ledger.use_gpu(state, pool, first + position, piece.milli_each)
-    if decision.beneficiary:
-        state.budget.took_ms[int(table.budget[workload])] = now_ms  # its quantum begins when it has what was freed for it
     ledger.begin_run(state, run, PAYER_CODE[decision.payer], now_ms)
     table.state[workload] = schema.RUNNING
     table.run[workload] = run

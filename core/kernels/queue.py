@@ -84,6 +84,11 @@ def next_candidate(
     end: int,
     now_ms: int,
     shadow_ms: int,
+    head: int,
+    head_ms: int,
+    spare_us: int,
+    horizon_ms: int,
+    in_time_free: int,
     idle_cycles: int,
     state: I64,
     pending: int,
@@ -91,6 +96,7 @@ def next_candidate(
     milli_per_node: I64,
     min_runtime_ms: I64,
     expected_ms: I64,
+    progress_ms: I64,
     not_before_ms: I64,
     failed: I64,
     failed_count: int,
@@ -98,8 +104,10 @@ def next_candidate(
     """Return the position of the first workload in ``queue[start:end]`` worth trying, or -1.
 
     Skipped: not pending, in back-off, of the other class (``idle_cycles`` 1 = only min_runtime 0, 0 = only others),
-    or of a shape known to fail. ``failed`` rows are (nodes, milli_per_node, short): ``short`` 1 says that it failed even
-    for a workload that ends before ``shadow_ms``, so for every workload of that shape.
+    using more than ``spare_us`` while ``head`` (a row, -1 = none) is the budget's first in line and starts at ``head_ms``: its
+    GPUs x the time until then and ``horizon_ms``, or x its own time if it says that it is over by then, which is free with
+    ``in_time_free`` 1, or of a shape known to fail. ``failed`` rows are (nodes, milli_per_node, short): ``short`` 1 says that
+    it failed even for a workload that ends before ``shadow_ms``, so for every workload of that shape.
     """
     for position in range(start, end):
         row = queue[position]
@@ -107,7 +115,14 @@ def next_candidate(
             continue
         if (min_runtime_ms[row] == 0) != (idle_cycles == 1):
             continue
-        short = 1 if expected_ms[row] > 0 and now_ms + expected_ms[row] <= shadow_ms else 0
+        ends_ms = now_ms + max(0, expected_ms[row] - progress_ms[row])
+        short = 1 if expected_ms[row] > 0 and ends_ms <= shadow_ms else 0
+        if head >= 0 and row != head and idle_cycles == 0:
+            used_ms = max(0, head_ms - now_ms) + horizon_ms
+            if expected_ms[row] > 0 and ends_ms <= head_ms:
+                used_ms = 0 if in_time_free == 1 else ends_ms - now_ms
+            if nodes[row] * milli_per_node[row] * used_ms > spare_us:
+                continue
         known = False
         for k in range(failed_count):
             if failed[k, 0] == nodes[row] and failed[k, 1] == milli_per_node[row] and failed[k, 2] >= short:

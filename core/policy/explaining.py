@@ -38,10 +38,11 @@ def explain(state: State, emit: Emit, shares: Shares, shadows: list[Shadow]) -> 
     heads = starts | reserved
     for position in np.flatnonzero(heads | (table.reason[queue] == 0) | (table.funded_ms[queue] > 0)):
         row = int(queue[position])
-        reason, numbers = reason_for(state, row, shadows[int(table.pool[row])])
+        ahead = int(position) - int(first_of[position])
+        reason, numbers = reason_for(state, row, shadows[int(table.pool[row])], ahead)
         since_ms = _funded_since(state, shares, row) if heads[position] else 0
         if PENDING_CODE[reason.value] != int(table.reason[row]) or since_ms != int(table.funded_ms[row]):
-            numbers["ahead"] = int(position) - int(first_of[position])
+            numbers["ahead"] = ahead
             if since_ms:
                 numbers["funded_since_ms"] = since_ms
             emit(PendingExplained(workload=table.keys[row], reason=reason.value, numbers=numbers))
@@ -55,8 +56,8 @@ def _funded_since(state: State, shares: Shares, workload: int) -> int:
     return int(state.workload.funded_ms[workload]) or state.counters.time_ms
 
 
-def reason_for(state: State, workload: int, shadow: Shadow) -> tuple[Pending, dict[str, int]]:
-    """Return the first reason in the order of the enum that holds, with its numbers."""
+def reason_for(state: State, workload: int, shadow: Shadow, ahead: int) -> tuple[Pending, dict[str, int]]:
+    """Return the most specific reason that holds, with its numbers; ``ahead`` others of its budget wait before it."""
     table, pool = state.workload, int(state.workload.pool[workload])
     need = int(table.gpus_milli[workload])
     if int(table.state[workload]) == schema.HELD:
@@ -72,6 +73,8 @@ def reason_for(state: State, workload: int, shadow: Shadow) -> tuple[Pending, di
     if free < need:
         return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
     used = state.gpu.column("used_milli")
+    if ahead and find_gpus(state, workload, used, shadow.beside(state, workload)):
+        return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
     if find_gpus(state, workload, used, np.zeros(state.node.used, dtype=np.int64)):
         return Pending.RESERVED, {"earliest_ms": shadow.start_ms, "free_milli": free, "need_milli": need}
     return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}

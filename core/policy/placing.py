@@ -5,8 +5,11 @@ funded, from the heads of the budgets' queues on; one that does not fit may pree
 reservation, after which others start, and preempt, only where they do not delay it. Whoever is *stuck* so keeps his part of the
 allowance: what stands behind him in his budget is served in pass 1 while it is funded beside him. (On whole nodes one large gang
 would else stop all preemption for hours, and everybody would live on leftovers: at 2.2 times demand some budgets got 1.4 times
-their due, others 0.95.) Pass 2 serves all queues in depth, so that no GPU idles while something placeable waits; pass 3 work that
-asked for idle cycles only. A budget that lost a run in this cycle starts nothing in it.
+their due, others 0.95.) Pass 2 serves all queues in depth, but nothing overtakes the first of its own budget so that this would
+be funded later (``precedence``); pass 3 does the same for what nobody else could use, with all work that is over when the first
+of its budget could start, so that no GPU idles while something placeable waits; pass 4 work that asked for idle cycles only. What
+a budget could have and does not use is lent to all in these passes, not to its siblings first. A budget that lost a run in this
+cycle starts nothing in it.
 
 Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
 tried again in the cycle, because starts only take space. A pool under a baseline policy is served by ``baselines`` instead.
@@ -26,6 +29,7 @@ from apportion.core.policy.baselines.serving import serve
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.precedence import Ends, Place, place_for
 from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.shadowing import Shadow, shadow_for
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
@@ -98,19 +102,23 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Shadow:
     if state.queued:
         queue_kernels.segments(turn.queue, state.queued, state.workload.budget, turn.first, turn.last)
         _funded(state, emit, shares, turn)
-        for idle_cycles in (0, 1):
+        ends = Ends(state)
+        for idle_cycles, in_time_free in ((0, False), (0, True), (1, False)):
             if int(state.pool.idle_milli[pool]) > 0:
-                _everybody(state, emit, shares, turn, idle_cycles)
+                _everybody(state, emit, shares, turn, ends, idle_cycles, in_time_free=in_time_free)
     return turn.shadow
 
 
-def _candidate(state: State, turn: Turn, leaf: int, start: int, idle_cycles: int, tried: Tried) -> int:
-    table = state.workload
+def _candidate(
+    state: State, turn: Turn, leaf: int, start: int, idle_cycles: int, tried: Tried, place: Place | None = None
+) -> int:
+    table, place = state.workload, place or Place.free()
     return int(
         queue_kernels.next_candidate(
-            turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.shadow.start_ms, idle_cycles,
-            table.state, schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms,
-            table.expected_runtime_ms, table.not_before_ms, tried.shapes, tried.count,
+            turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.shadow.start_ms,
+            place.head, place.until_ms, place.spare_us, int(state.pool.horizon_ms[turn.pool]), int(place.in_time_free), idle_cycles,
+            table.state, schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms, table.expected_runtime_ms,
+            table.progress_ms, table.not_before_ms, tried.shapes, tried.count,
         )
     )  # fmt: skip
 
@@ -170,20 +178,50 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         look(leaf)
 
 
-def _everybody(state: State, emit: Emit, shares: Shares, turn: Turn, idle_cycles: int) -> None:
+def _everybody(
+    state: State, emit: Emit, shares: Shares, turn: Turn, ends: Ends, idle_cycles: int, *, in_time_free: bool
+) -> None:
     position = turn.first.copy()
+    allowance = shares.allowance.copy()
+    places: dict[int, Place] = {}  # per leaf, until something of it starts
     ready = ((turn.last > turn.first) & (turn.blocked == 0) & (state.budget.column("pool") == turn.pool)).astype(np.int64)
-    while (leaf := _next_leaf(state, turn, shares.allowance, shares.running, ready)) >= 0:
-        found = _candidate(state, turn, leaf, int(position[leaf]), idle_cycles, turn.tried)
+    while (leaf := _next_leaf(state, turn, allowance, shares.running, ready)) >= 0:
+        if leaf not in places:
+            places[leaf] = Place.free() if idle_cycles else _place(state, shares, turn, ends, leaf)
+            places[leaf].in_time_free = in_time_free
+        found = _candidate(state, turn, leaf, int(position[leaf]), idle_cycles, turn.tried, places[leaf])
         if found < 0:
             ready[leaf] = 0
+            _lend(state, allowance, leaf, int(allowance[leaf] - shares.running[leaf]))
             continue
         position[leaf] = found
         workload = int(turn.queue[found])
         gpus = _fit(state, turn, workload)
         if gpus:
             start(state, emit, shares, workload, gpus)
+            ends.add(workload)
+            del places[leaf]
         elif turn.tried.full:
             ready[leaf] = 0
         else:
             turn.tried.note(state, turn, workload)
+
+
+def _lend(state: State, allowance: I64, leaf: int, surplus_milli: int) -> None:
+    """Take what a budget does not use now out of the order of its path: it goes to all by need, not to its siblings first.
+
+    They alone would be in debt for it, more than they could pay back out of what they are entitled to: a saving budget's catch-up
+    would then be capped, for a large gang for ever.
+    """
+    line = leaf
+    while surplus_milli > 0 and line >= 0:
+        allowance[line] -= surplus_milli
+        line = int(state.budget.parent[line])
+
+
+def _place(state: State, shares: Shares, turn: Turn, ends: Ends, leaf: int) -> Place:
+    """Return what a budget keeps for the first of its queue that may start now."""
+    head = _candidate(state, turn, leaf, int(turn.first[leaf]), 0, Tried(0))
+    if head < 0:
+        return Place.free()
+    return place_for(state, shares, ends, turn.shadow, int(turn.queue[head]))

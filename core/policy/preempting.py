@@ -2,10 +2,9 @@
 
 A run may be a victim when (a) it is unfunded, (b) past its protected time, (c) its budget stays above its allowance by more than
 half of it when all victims of the plan are gone (``2 * r + s > 2 * f``: none of them could be funded again at once, and the sum
-of (f - r)^2 falls with each), and (d) its budget did not itself take GPUs by preemption within the quantum, nor waits for GPUs
-that are being freed for it. Neither (c) nor (d) is asked of runs on idle cycles, and of those that were demoted because they do no
-work (``idling``). A budget without a share lives on what nobody is entitled to, and takes only from these two. The plan is the one
-with the least cost, compared number by number:
+of (f - r)^2 falls with each), and (d) its budget did not itself take GPUs by preemption within the quantum. Neither (c) nor (d) is
+asked of runs on idle cycles, and of those that were demoted because they do no work (``idling``). A budget without a share lives
+on what nobody is entitled to, and takes only from these two. The plan is the one with the least cost, compared number by number:
 
 1. GPU time since the last checkpoint that would be lost, of each run at most one quantum: who saves his work loses less and goes
    before who does not, but nobody makes himself a fortress by never saving it; work on idle cycles was promised nothing, and
@@ -94,8 +93,6 @@ def _field(state: State, shares: Shares, workload: int) -> Field:
     room = 2 * (keeps - shares.allowance)
     phases, took_ms = run.column("state"), budget.column("took_ms")
     graced = (took_ms > 0) & (now_ms - took_ms < quantum_ms)
-    queue = state.queue[: state.queued]
-    graced[state.workload.budget[queue[state.workload.state[queue] == schema.HELD]]] = True  # it is about to have them
     eligible = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
     eligible &= (run.column("payer") == schema.PAYER_UNFUNDED) & (run.column("protected_until_ms") <= now_ms)
     if not _entitled(state, taker):

@@ -38,7 +38,8 @@ class Shadow:
     def is_short(self, state: State, workload: int) -> bool:
         """Tell whether the workload says that it is over before the reservation starts."""
         expected_ms = int(state.workload.expected_runtime_ms[workload])
-        return expected_ms > 0 and state.counters.time_ms + expected_ms <= self.start_ms
+        left_ms = max(0, expected_ms - int(state.workload.progress_ms[workload]))
+        return expected_ms > 0 and state.counters.time_ms + left_ms <= self.start_ms
 
     def beside(self, state: State, workload: int) -> I64:
         """Return the nodes that are kept from the workload: none when it is over before."""
@@ -50,11 +51,31 @@ class Shadow:
         return cls(-1, 0, np.zeros(state.node.used, dtype=np.int64))
 
 
+def expected_ends(state: State) -> I64:
+    """Return per run row when it is over by what its workload states, never before now; safe work is not done again."""
+    run, workload = state.run, state.workload
+    rows = run.column("workload")
+    limit = workload.expected_runtime_ms[rows]
+    left = np.maximum(limit - workload.progress_ms[rows], 0)
+    until = np.where(limit > 0, run.column("checkpoint_ms") + left, run.column("placed_ms") + UNKNOWN_RUNTIME_MS)
+    result: I64 = np.maximum(until, state.counters.time_ms)
+    return result
+
+
+def expected_end(state: State, run: int) -> int:
+    """Return the same of one run."""
+    workload = int(state.run.workload[run])
+    limit_ms = int(state.workload.expected_runtime_ms[workload])
+    if limit_ms:
+        left_ms = max(0, limit_ms - int(state.workload.progress_ms[workload]))
+        return max(int(state.run.checkpoint_ms[run]) + left_ms, state.counters.time_ms)
+    return max(int(state.run.placed_ms[run]) + UNKNOWN_RUNTIME_MS, state.counters.time_ms)
+
+
 def release_times(state: State) -> I64:
     """Return per run row when the run is expected to give its GPUs back, never before now."""
     run, now_ms = state.run, state.counters.time_ms
-    limit = state.workload.expected_runtime_ms[run.column("workload")]
-    until = run.column("placed_ms") + np.where(limit > 0, limit, UNKNOWN_RUNTIME_MS)
+    until = expected_ends(state)
     evictable = np.minimum(until, run.column("protected_until_ms"))
     fair = state.pool.policy[run.column("pool")] == schema.FAIR
     until = np.where(fair & (run.column("payer") == schema.PAYER_UNFUNDED), evictable, until)

@@ -107,7 +107,7 @@ class BudgetTable(Table):
     barred: Column  # 1 = can pay for nothing: closed, or metered with nothing left, or below such (as of the last refresh)
     usage_us: Column  # of a leaf under fair_tree: GPU time, weighted as usage.py says
     workloads: Column  # live workloads of the line itself
-    took_ms: Column  # when it last took GPUs by preemption: when they were asked for, then when it started on them; 0 = never
+    took_ms: Column  # when its last preemption took GPUs; 0 = never
 
 
 class WorkloadTable(Table):

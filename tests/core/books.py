@@ -243,8 +243,6 @@ class Books:
         if placed.payer == "budget" and not placed.beneficiary:
             fits = 2 * self.running(leaf) + placed.gpus_milli <= 2 * placed.allowance_milli
             assert fits, f"funded without an allowance: {placed}"
-        if placed.beneficiary:
-            self.took_ms[leaf] = batch.time_ms
         self.live[f"{placed.workload}#{placed.run}"] = Live(
             leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0, gpus_in(placed.pieces),
             placed.resume_from_ms, placed.reserved_gpu_us > 0,
@@ -284,8 +282,6 @@ class Books:
         quantum_ms = int(state.pool.quantum_ms[state.pool.row_of[victim.leaf[0]]])
         took_ms = self.took_ms.get(victim.leaf, -quantum_ms)
         assert batch.time_ms - took_ms >= quantum_ms, f"{name}: its budget took GPUs within a quantum: places alternate"
-        waits = [other for other in self.held if (self.admitted[other].pool, self.admitted[other].budget) == victim.leaf]
-        assert not waits, f"{name}: GPUs are being freed for {waits} of its budget: places alternate"
 
     def _check_baseline(self, state: State, name: str, victim: Live, taker: WorkloadAdmitted, proof: Certificate) -> None:
         if proof.policy == "priority":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -24,6 +25,7 @@ from apportion.core.policy.shadowing import Shadow
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from tests.core import oracles
+from tests.core.line import behind
 from tests.strategies import Cluster
 
 
@@ -74,7 +76,9 @@ class FastTwin(Twin):
 
 
 class Conserving:
-    """After a cycle nothing waits that fits on free GPUs, unless they are held, reserved, or its budget just lost a run."""
+    """After a cycle nothing waits that fits on free GPUs, unless they are held or reserved, its budget just lost a run, or it
+    stands behind the first of its budget, which it would delay.
+    """
 
     def __init__(self) -> None:
         self.shadows: list[Shadow] = []
@@ -89,6 +93,7 @@ class Conserving:
         def place_all(state: State, emit: Any, shares: Shares) -> list[Shadow]:
             self.allowance = shares.allowance.copy()
             self.shadows = original(state, emit, shares)
+            self.seen = replace(shares, allowance=self.allowance, running=shares.running.copy())
             self.ready = True
             return self.shadows
 
@@ -119,8 +124,10 @@ class Conserving:
             late = int(table.not_before_ms[row]) > state.counters.time_ms
             if int(table.state[row]) == schema.HELD or late or int(table.budget[row]) in blocked:
                 continue
-            gpus = fitting(state, row, self.shadows[int(table.pool[row])])
-            assert not gpus, f"{table.keys[row]} waits although GPU rows {gpus} are free for it"
+            shadow = self.shadows[int(table.pool[row])]
+            gpus = fitting(state, row, shadow)
+            held_back = not gpus or behind(state, self.seen, shadow, row)
+            assert held_back, f"{table.keys[row]} waits although GPU rows {gpus} are free for it"
 
 
 def check_spent(state: State) -> None:
@@ -137,7 +144,8 @@ def fitting(state: State, row: int, shadow: Shadow) -> list[int]:
     """Return the GPU rows a waiting workload could have now, by the oracle."""
     table, node, gpu = state.workload, state.node, state.gpu
     expected_ms = int(table.expected_runtime_ms[row])
-    short = expected_ms > 0 and state.counters.time_ms + expected_ms <= shadow.start_ms
+    left_ms = max(0, expected_ms - int(table.progress_ms[row]))
+    short = expected_ms > 0 and state.counters.time_ms + left_ms <= shadow.start_ms
     free = short or shadow.workload in (-1, row)
     cluster = Cluster(
         node.column("pool"), node.column("first_gpu"), node.column("gpus"),

@@ -187,14 +187,27 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
     for k, entry in enumerate(failed):
         table[k] = entry
     idle_cycles, start = data.draw(pick([0, 1])), data.draw(st.integers(0, rows))
+    progress = [data.draw(pick([0, 400, 10_000])) for _ in range(rows)]
+    head, head_ms, horizon_ms = data.draw(st.integers(-1, 2)), data.draw(pick([0, 1_500])), data.draw(pick([100, 700]))
+    spare_us, in_time_free = data.draw(pick([0, 500_000, 501_000, 8_000_000])), data.draw(pick([0, 1]))
 
     found = queue.next_candidate(
-        np.arange(max(1, rows), dtype=np.int64), start, rows, now_ms, shadow_ms, idle_cycles, column(state), 2,
-        column(nodes), column(per_node), column(min_runtime), column(expected), column(not_before), table, len(failed),
+        np.arange(max(1, rows), dtype=np.int64), start, rows, now_ms, shadow_ms, head, head_ms, spare_us, horizon_ms,
+        in_time_free, idle_cycles, column(state), 2, column(nodes), column(per_node), column(min_runtime), column(expected),
+        column(progress), column(not_before), table, len(failed),
     )  # fmt: skip
 
+    def over_by(row: int, instant_ms: int) -> bool:
+        return expected[row] > 0 and now_ms + max(0, expected[row] - progress[row]) <= instant_ms
+
     def worth(row: int) -> bool:
-        ends_before = expected[row] > 0 and now_ms + expected[row] <= shadow_ms
+        ends_before = over_by(row, shadow_ms)
+        if not idle_cycles and head not in (-1, row):
+            used_ms = 0 if in_time_free else max(0, expected[row] - progress[row])
+            if not over_by(row, head_ms):
+                used_ms = max(0, head_ms - now_ms) + horizon_ms
+            if nodes[row] * per_node[row] * used_ms > spare_us:
+                return False
         hopeless = any(
             (n, m) == (nodes[row], per_node[row]) and (short or not ends_before) for n, m, short in failed
         )

@@ -61,7 +61,7 @@ class Checker:
     running: dict[str, str] = field(default_factory=dict)  # workload -> run
     over: dict[str, str] = field(default_factory=dict)
     used: Counter[tuple[str, int]] = field(default_factory=Counter)
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, tuple[str, int]] = field(default_factory=dict)
     reserved: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     run_numbers: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -236,8 +236,9 @@ class Checker:
         Pending(explained.reason)
         assert explained.workload in self.admitted, f"{explained.workload} is explained but does not wait"
         assert explained.workload not in self.running, f"{explained.workload} is explained but runs"
-        assert self.reasons.get(explained.workload) != explained.reason, f"{explained.workload}: told already"
-        self.reasons[explained.workload] = explained.reason
+        told = (explained.reason, explained.numbers.get("funded_since_ms", 0))
+        assert self.reasons.get(explained.workload) != told, f"{explained.workload}: told already"
+        self.reasons[explained.workload] = told
         self.counts[f"pending {explained.reason}"] += 1
 
     # -- books ---------------------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from apportion.core.decisions import CycleBatch, RunPreempted
 from apportion.core.policy.funding import fundable, shares_of
+from apportion.core.policy.shadowing import Shadow
 from apportion.core.state import schema
 from apportion.core.state.state import State
+from tests.core.line import behind
 
 
 def free_by_node(state: State, workload: int) -> list[list[int]]:
@@ -44,14 +46,16 @@ def funded_head_waits(state: State, now_ms: int) -> bool:
 
 
 def check_conserving(state: State, batch: CycleBatch) -> None:
-    """Assert that whatever waits does not fit, is held back for a funded head, or has just lost a run of its budget."""
+    """Assert that whatever waits does not fit, is held back for a head, or has just lost a run of its budget."""
     table = state.workload
     lost = {decision.certificate.victim_budget for decision in batch.decisions if isinstance(decision, RunPreempted)}
     if funded_head_waits(state, batch.time_ms):
         return
+    shares = shares_of(state)
     for row in table.live_rows():
         if int(table.state[row]) != schema.PENDING or int(table.not_before_ms[row]) > batch.time_ms:
             continue
         if state.budget_path(int(table.budget[row])) in lost:
             continue
-        assert not fits(state, row), f"cycle {batch.cycle}: {table.keys[row]} waits, fits, and nothing holds it back"
+        held_back = not fits(state, row) or behind(state, shares, Shadow.none(state), row)
+        assert held_back, f"cycle {batch.cycle}: {table.keys[row]} waits, fits, and nothing holds it back"

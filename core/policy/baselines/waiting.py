@@ -61,9 +61,9 @@ class Tried:
         table = self._state.workload
         return int(
             queue_kernels.next_candidate(
-                rows, start, end, self._state.counters.time_ms, shadow.start_ms, idle_cycles, table.state, schema.PENDING,
-                table.nodes, table.milli_per_node, table.min_runtime_ms, table.expected_runtime_ms, table.not_before_ms,
-                self._shapes, self._count,
+                rows, start, end, self._state.counters.time_ms, shadow.start_ms, -1, 0, 0, 0, 0, idle_cycles, table.state,
+                schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms, table.expected_runtime_ms,
+                table.progress_ms, table.not_before_ms, self._shapes, self._count,
             )
         )  # fmt: skip
 

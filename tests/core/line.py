@@ -1,0 +1,88 @@
+"""Who stands behind the first of his budget and must wait for it: the rule of ``precedence`` in plain words and fractions.
+
+Slow, obviously right, shares no code with it but what the state and the cycle's shares say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil, floor
+
+from apportion.core import ledger
+from apportion.core.policy.funding import Shares
+from apportion.core.policy.shadowing import Shadow
+from apportion.core.state import schema
+from apportion.core.state.state import State
+from apportion.core.units import MAX_ELAPSED_MS, gpu_us
+
+
+def behind(state: State, shares: Shares, shadow: Shadow, row: int) -> bool:
+    """Tell whether the workload would delay the first of its budget, by the rule of ``precedence`` in plain words."""
+    table, now_ms, leaf = state.workload, state.counters.time_ms, int(state.workload.budget[row])
+    if not table.min_runtime_ms[row] or int(state.pool.policy[int(table.pool[row])]) != schema.FAIR:
+        return False
+    line = [one for one in state.queue[: state.queued].tolist() if int(table.budget[one]) == leaf]
+    head = next(
+        one
+        for one in line
+        if int(table.state[one]) == schema.PENDING and int(table.not_before_ms[one]) <= now_ms and table.min_runtime_ms[one]
+    )
+    if head == row:
+        return False
+    left_us = ledger.available_us(state, leaf, shares.reserved_us)
+    need_us = gpu_us(int(table.gpus_milli[head]), int(table.min_runtime_ms[head]))
+    if state.budget.closed[leaf] or (left_us is not None and left_us < max(1, need_us)):
+        return False
+    pool = int(table.pool[row])
+    tau_ms, a, size = int(state.pool.horizon_ms[pool]), int(shares.entitled[leaf]), int(table.gpus_milli[head])
+    lag = min(int(state.budget.lag_us[leaf]), (int(shares.allowance[leaf]) - a) * tau_ms)
+    own = [run for run in state.run.live_rows() if int(state.run.budget[run]) == leaf and not state.run.idle_cycles[run]]
+    own = [run for run in own if int(state.run.state[run]) in (schema.PLACED, schema.STARTED)]
+    over = {run: (says_over_ms(state, run), int(state.run.gpus_milli[run])) for run in own}
+    running = int(shares.running[leaf])
+
+    def spare(at_ms: Fraction | int) -> Fraction:
+        gone = [(end_ms, milli) for end_ms, milli in over.values() if end_ms <= at_ms]
+        grown = (a - running) * (at_ms - now_ms) + sum(milli * (at_ms - end_ms) for end_ms, milli in gone)
+        left = running - sum(milli for _end_ms, milli in gone)
+        return lag + grown + (a - left - Fraction(size, 2)) * tau_ms
+
+    funded = 2 * running + size <= 2 * int(shares.allowance[leaf])
+    if shadow.workload == head or funded:
+        start_ms = max(now_ms, shadow.start_ms) if shadow.workload == head else now_ms
+    else:
+        found = first_ms(spare, now_ms, sorted(end_ms for end_ms, _milli in over.values()))
+        if found is None:
+            return True
+        start_ms = found
+    limit_ms = int(table.expected_runtime_ms[row])
+    left_ms = max(0, limit_ms - int(table.progress_ms[row]))
+    if limit_ms > 0 and now_ms + left_ms <= start_ms:
+        return False
+    return int(table.gpus_milli[row]) * (start_ms - now_ms + tau_ms) > max(0, floor(spare(start_ms)))
+
+
+def first_ms(spare: Callable[[int], Fraction], now_ms: int, ends_ms: list[int]) -> int | None:
+    """Return the first whole millisecond at which ``spare``, linear between ends, is not negative; within two years."""
+    last_ms = now_ms + MAX_ELAPSED_MS
+    for from_ms, to_ms in pairwise([now_ms, *ends_ms, last_ms]):
+        if spare(from_ms) >= 0:
+            return from_ms
+        if to_ms - from_ms > 1 and spare(from_ms + 1) > spare(from_ms):
+            slope = spare(from_ms + 1) - spare(from_ms)
+            hit_ms = from_ms + ceil(-spare(from_ms) / slope)
+            if hit_ms < to_ms:
+                return hit_ms
+    return None
+
+
+def says_over_ms(state: State, run: int) -> int:
+    """Return when a run is over by what its workload states; a day after its start when it states nothing."""
+    workload = int(state.run.workload[run])
+    limit_ms = int(state.workload.expected_runtime_ms[workload])
+    over_ms = int(state.run.placed_ms[run]) + 24 * 3_600_000
+    if limit_ms:
+        over_ms = int(state.run.checkpoint_ms[run]) + max(0, limit_ms - int(state.workload.progress_ms[workload]))
+    return max(over_ms, state.counters.time_ms)
