@@ -104,8 +104,8 @@ def _revive(state: State, node: int) -> None:
 
 def node_heartbeat(state: State, event: NodeHeartbeat, principal: str, seq: int) -> No | None:
     """A sign of life, GPU health, and now and then the list of what runs there."""
-    node, counters = state.node, state.counters
-    found = node.row_of.get(event.node)
+    node, counters = state.node.cells, state.counters
+    found = state.node.row_of.get(event.node)
     if found is None or not node.gpus[found]:
         return No(Refusal.UNKNOWN_NODE, "node", entity=event.node)
     if not speaks_for_node(state, principal, found):
@@ -147,7 +147,7 @@ def _compare_runs(state: State, node: int, listed: tuple[str, ...], idle: tuple[
         row = state.run.row_of.get(reference)
         if row is not None and _mark(state, row, node, missing=False, idle=reference in idle) is not None:
             known += 1
-    if known == int(state.node.runs[node]):
+    if known == state.node.cells.runs[node]:
         return
     for row in runs_on_node(state, node):
         started = int(state.run.state[row]) in (schema.STARTED, schema.STOPPING)
@@ -159,11 +159,11 @@ def _compare_runs(state: State, node: int, listed: tuple[str, ...], idle: tuple[
 
 def _mark(state: State, run: int, node: int, *, missing: bool, idle: bool = False) -> int | None:
     """Note on the run's GPUs at this node that a beat listed it or not; returns beats missed in a row, None without GPUs here."""
-    alloc, missed = state.alloc, None
-    here = int(state.run.first_alloc[run])
+    alloc, node_of, missed = state.alloc.cells, state.gpu.cells.node, None
+    here = state.run.cells.first_alloc[run]
     while here >= 0:
-        if int(state.gpu.node[int(alloc.gpu[here])]) == node:
-            missed = max(0, int(alloc.missed[here])) + 1 if missing else 0
+        if node_of[alloc.gpu[here]] == node:
+            missed = max(0, alloc.missed[here]) + 1 if missing else 0
             alloc.missed[here] = missed
             if not missing:
                 alloc.confirmed_ms[here] = state.counters.time_ms
@@ -171,7 +171,7 @@ def _mark(state: State, run: int, node: int, *, missing: bool, idle: bool = Fals
                     alloc.idle_ms[here] = 0
                 elif not alloc.idle_ms[here]:
                     alloc.idle_ms[here] = state.counters.time_ms
-        here = int(alloc.next[here])
+        here = alloc.next[here]
     return missed
 
 

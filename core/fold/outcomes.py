@@ -45,15 +45,17 @@ def apply(state: State, decision: AnyDecision) -> None:
 
 
 def _workload(state: State, name: str) -> int:
-    row = state.workload.row_of.get(name)
-    check(row is not None, state.counters.seq, f"a decision names workload {name}, which is not live")
-    return row if row is not None else -1
+    row = state.workload.row_of.get(name, -1)
+    if row < 0:
+        check(False, state.counters.seq, f"a decision names workload {name}, which is not live")
+    return row
 
 
 def _run(state: State, workload: str, run_no: int) -> int:
-    row = state.run.row_of.get(state.run_ref(workload, run_no))
-    check(row is not None, state.counters.seq, f"a decision names run {workload}#{run_no}, which is not live")
-    return row if row is not None else -1
+    row = state.run.row_of.get(state.run_ref(workload, run_no), -1)
+    if row < 0:
+        check(False, state.counters.seq, f"a decision names run {workload}#{run_no}, which is not live")
+    return row
 
 
 def _said(state: State, decision: Rejected | WorkloadRejected) -> None:
@@ -64,7 +66,7 @@ def _said(state: State, decision: Rejected | WorkloadRejected) -> None:
 
 def _admitted(state: State, decision: WorkloadAdmitted) -> None:
     row = _workload(state, decision.workload)
-    check(int(state.workload.state[row]) == schema.NEW, state.counters.seq, f"{decision.workload} is admitted twice")
+    check(state.workload.cells.state[row] == schema.NEW, state.counters.seq, f"{decision.workload} is admitted twice")
     enqueue(state, row)
 
 
@@ -76,51 +78,50 @@ def _explained(state: State, decision: PendingExplained) -> None:
 
 def _placed(state: State, decision: RunPlaced) -> None:
     workload = _workload(state, decision.workload)
-    table, now_ms = state.workload, state.counters.time_ms
-    waiting = int(table.state[workload]) in (schema.PENDING, schema.HELD)
+    table, now_ms = state.workload.cells, state.counters.time_ms
+    waiting = table.state[workload] in (schema.PENDING, schema.HELD)
     check(waiting, state.counters.seq, f"{decision.workload} is placed but does not wait")
     dequeue(state, workload)
-    if int(table.state[workload]) == schema.HELD:
+    if table.state[workload] == schema.HELD:
         drop_hold(state, workload)
     ledger.accrue(state, now_ms)
     run = state.run.add(state.run_ref(decision.workload, decision.run))
-    pool = int(table.pool[workload])
+    pool = table.pool[workload]
     lead = state.node.row_of[decision.pieces[0].node]
     values = {
         "workload": workload,
-        "budget": int(table.budget[workload]),
+        "budget": table.budget[workload],
         "pool": pool,
         "lead": lead,
         "run_no": decision.run,
         "state": schema.PLACED,
         "gpus_milli": decision.gpus_milli,
-        "idle_cycles": int(int(table.min_runtime_ms[workload]) == 0),
+        "idle_cycles": int(table.min_runtime_ms[workload] == 0),
         "placed_ms": now_ms,
         "protected_until_ms": decision.protected_until_ms,
         "reserved": int(decision.reserved_gpu_us > 0),
         "resume_ms": decision.resume_from_ms,
         "checkpoint_ms": now_ms,
+        "first_alloc": -1,
     }
-    for name, value in values.items():
-        getattr(state.run, name)[run] = value
-    last = -1
-    state.run.first_alloc[run] = -1
+    state.run.put(run, values)
+    last, cells = -1, state.alloc.cells
     for piece in decision.pieces:
         node = state.node.row_of[piece.node]
-        state.node.runs[node] += 1
-        first = int(state.node.first_gpu[node])
+        state.node.cells.runs[node] += 1
+        first = state.node.cells.first_gpu[node]
         for position in piece.gpus:
             alloc = state.alloc.add()
-            state.alloc.run[alloc] = run
-            state.alloc.gpu[alloc] = first + position
-            state.alloc.milli[alloc] = piece.milli_each
-            state.alloc.next[alloc] = -1
-            state.alloc.confirmed_ms[alloc] = now_ms
-            state.alloc.missed[alloc] = -1
+            cells.run[alloc] = run
+            cells.gpu[alloc] = first + position
+            cells.milli[alloc] = piece.milli_each
+            cells.next[alloc] = -1
+            cells.confirmed_ms[alloc] = now_ms
+            cells.missed[alloc] = -1
             if last < 0:
-                state.run.first_alloc[run] = alloc
+                state.run.cells.first_alloc[run] = alloc
             else:
-                state.alloc.next[last] = alloc
+                cells.next[last] = alloc
             last = alloc
             ledger.use_gpu(state, pool, first + position, piece.milli_each)
     ledger.begin_run(state, run, PAYER_CODE[decision.payer], now_ms)
@@ -162,21 +163,23 @@ def _reserved(state: State, decision: GpusReserved) -> None:
 def _closed_run(state: State, decision: RunClosed) -> None:
     run = _run(state, decision.workload, decision.run)
     outcome = Outcome(decision.outcome)
-    if int(state.run.state[run]) != schema.ENDED:
+    cells, table = state.run.cells, state.workload.cells
+    if cells.state[run] != schema.ENDED:
         release_run(state, run, outcome)
-    exact = (int(state.run.charged_us[run]), int(state.run.unfunded_us[run]))
+    exact = (cells.charged_us[run], cells.unfunded_us[run])
     said = (decision.charged_gpu_us, decision.unfunded_gpu_us)
-    check(exact == said, state.counters.seq, f"{decision.workload}#{decision.run}: charged {exact}, the account says {said}")
+    if exact != said:
+        check(False, state.counters.seq, f"{decision.workload}#{decision.run}: charged {exact}, the account says {said}")
     ledger.accrue(state, state.counters.time_ms)
-    budget, pool = int(state.run.budget[run]), int(state.run.pool[run])
-    ledger.refund(state, budget, pool, decision.refunded_gpu_us, decision.unfunded_refunded_gpu_us)
-    workload = int(state.run.workload[run])
+    if decision.refunded_gpu_us or decision.unfunded_refunded_gpu_us:
+        back = (decision.refunded_gpu_us, decision.unfunded_refunded_gpu_us)
+        ledger.refund(state, cells.budget[run], cells.pool[run], *back)
+    workload = cells.workload[run]
     for name in decision.blamed:
         state.node.start_failures[state.node.row_of[name]] += 1
-    table = state.workload
     if outcome in RESUMABLE:
-        fruitful = int(table.progress_ms[workload]) > int(state.run.resume_ms[run])
-        table.fruitless[workload] = 0 if fruitful else int(table.fruitless[workload]) + 1
+        fruitful = table.progress_ms[workload] > cells.resume_ms[run]
+        table.fruitless[workload] = 0 if fruitful else table.fruitless[workload] + 1
     state.run.remove(run)
     table.run[workload] = -1
     table.outcome[workload] = OUTCOME_CODE[outcome]
@@ -193,13 +196,13 @@ def _closed_run(state: State, decision: RunClosed) -> None:
 
 def _closed_workload(state: State, decision: WorkloadClosed) -> None:
     row = _workload(state, decision.workload)
-    if int(state.workload.state[row]) in (schema.PENDING, schema.HELD):
+    if state.workload.cells.state[row] in (schema.PENDING, schema.HELD):
         dequeue(state, row)
         drop_hold(state, row)
-    state.budget.workloads[int(state.workload.budget[row])] -= 1
+    state.budget.cells.workloads[state.workload.cells.budget[row]] -= 1
     state.workload.remove(row)
     closed = state.closed.add(decision.workload)
-    state.closed.closed_ms[closed] = state.counters.time_ms
+    state.closed.cells.closed_ms[closed] = state.counters.time_ms
 
 
 def _suspended(state: State, decision: NodeSuspended) -> None:

@@ -20,19 +20,18 @@ def release_run(
     now_ms = state.counters.time_ms
     ledger.accrue(state, now_ms)
     ledger.end_run(state, run, now_ms)
-    pool = int(state.run.pool[run])
-    alloc = int(state.run.first_alloc[run])
+    table, allocs, node_of = state.run.cells, state.alloc.cells, state.gpu.cells.node
+    pool, alloc = table.pool[run], table.first_alloc[run]
     confirmed_ms, node = now_ms, -1
     while alloc >= 0:
-        if int(state.gpu.node[int(state.alloc.gpu[alloc])]) != node:  # GPUs of a piece follow each other
-            node = int(state.gpu.node[int(state.alloc.gpu[alloc])])
-            state.node.runs[node] -= 1
-        confirmed_ms = min(confirmed_ms, int(state.alloc.confirmed_ms[alloc]))
-        ledger.use_gpu(state, pool, int(state.alloc.gpu[alloc]), -int(state.alloc.milli[alloc]))
-        following = int(state.alloc.next[alloc])
+        gpu, following = allocs.gpu[alloc], allocs.next[alloc]
+        if node_of[gpu] != node:  # GPUs of a piece follow each other
+            node = node_of[gpu]
+            state.node.cells.runs[node] -= 1
+        confirmed_ms = min(confirmed_ms, allocs.confirmed_ms[alloc])
+        ledger.use_gpu(state, pool, gpu, -allocs.milli[alloc])
         state.alloc.remove(alloc)
         alloc = following
-    table = state.run
     table.first_alloc[run] = -1
     table.state[run] = schema.ENDED
     table.ended_ms[run] = now_ms
@@ -40,7 +39,7 @@ def release_run(
     table.outcome[run] = OUTCOME_CODE[outcome]
     table.exit_code[run] = exit_code
     table.confirmed_ms[run] = confirmed_ms
-    table.blame[run] = int(table.lead[run]) if blame is None else blame
+    table.blame[run] = table.lead[run] if blame is None else blame
     state.counters.dirty = 1
 
 

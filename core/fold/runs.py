@@ -13,7 +13,7 @@ from apportion.core.fold.access import No, not_permitted, speaks_for_node
 from apportion.core.fold.release import release_run
 from apportion.core.reasons import Outcome, Refusal
 from apportion.core.state import schema
-from apportion.core.state.holdings import gpus_of_run
+from apportion.core.state.holdings import gpus_of_run, holds_on_node
 from apportion.core.state.state import State
 
 RunReport = RunStarted | RunCheckpointed | RunProgressed | RunFinished | RunLost
@@ -23,43 +23,44 @@ def _find(state: State, event: RunReport, principal: str) -> int | No:
     """Return the run a report is about, if its sender speaks for a node of it (for the node it names, where it names one)."""
     reference = state.run_ref(event.workload, event.run)
     row = state.run.row_of.get(reference)
-    if row is None or int(state.run.state[row]) == schema.ENDED:
+    if row is None or state.run.cells.state[row] == schema.ENDED:
         return No(Refusal.STALE, "run", "that run is not in progress", entity=reference)
-    nodes = [int(state.run.lead[row])]
-    if not isinstance(event, RunCheckpointed | RunProgressed):
+    if isinstance(event, (RunCheckpointed, RunProgressed)):
+        node = state.run.cells.lead[row]
+    else:
         node = state.node.row_of.get(event.node, -1)
         if node < 0:
             return No(Refusal.UNKNOWN_NODE, "node", entity=event.node)
-        holds = {int(state.gpu.node[gpu]): None for gpu in gpus_of_run(state, row)}
-        if node not in holds:
+        if not holds_on_node(state, row, node):
             return No(Refusal.INVALID_DATA, "node", f"{event.node} holds no GPU of {reference}", entity=reference)
-        nodes = [node]
-    if not any(speaks_for_node(state, principal, node) for node in nodes):
+    if not speaks_for_node(state, principal, node):
         return not_permitted(principal, f"report for {reference} from that node")
     return row
 
 
 def _from_lead(state: State, run: int, node: str) -> bool:
-    return state.node.row_of.get(node) == int(state.run.lead[run])
+    return state.node.row_of.get(node) == state.run.cells.lead[run]
 
 
 def _confirm(state: State, run: int) -> None:
     """Note a sign of life, and of work, of the whole run."""
-    alloc = int(state.run.first_alloc[run])
+    cells, now_ms = state.alloc.cells, state.counters.time_ms
+    alloc = state.run.cells.first_alloc[run]
     while alloc >= 0:
-        state.alloc.confirmed_ms[alloc] = state.counters.time_ms
-        state.alloc.idle_ms[alloc] = 0
-        alloc = int(state.alloc.next[alloc])
+        cells.confirmed_ms[alloc] = now_ms
+        cells.idle_ms[alloc] = 0
+        alloc = cells.next[alloc]
 
 
 def note_known(state: State, run: int, node: int) -> None:
     """Note that the node has the run, as its agent has said."""
-    alloc = int(state.run.first_alloc[run])
+    cells, node_of = state.alloc.cells, state.gpu.cells.node
+    alloc = state.run.cells.first_alloc[run]
     while alloc >= 0:
-        if int(state.gpu.node[int(state.alloc.gpu[alloc])]) == node:
-            state.alloc.missed[alloc] = 0
-            state.alloc.confirmed_ms[alloc] = state.counters.time_ms
-        alloc = int(state.alloc.next[alloc])
+        if node_of[cells.gpu[alloc]] == node:
+            cells.missed[alloc] = 0
+            cells.confirmed_ms[alloc] = state.counters.time_ms
+        alloc = cells.next[alloc]
 
 
 def run_started(state: State, event: RunStarted, principal: str, _seq: int) -> No | None:
@@ -67,20 +68,20 @@ def run_started(state: State, event: RunStarted, principal: str, _seq: int) -> N
     row = _find(state, event, principal)
     if isinstance(row, No):
         return row
-    node = state.node.row_of[event.node]
+    node, run = state.node.row_of[event.node], state.run.cells
     if not _from_lead(state, row, event.node):
         note_known(state, row, node)  # a follower of a gang has its part; the lead's word counts
         state.node.start_failures[node] = 0
         return None
-    if int(state.run.state[row]) != schema.PLACED:
+    if run.state[row] != schema.PLACED:
         return No(Refusal.STALE, "run", "it has started already", entity=state.run.keys[row])
     _confirm(state, row)
     note_known(state, row, node)
-    state.run.state[row] = schema.STARTED
-    state.run.started_ms[row] = state.counters.time_ms
-    state.workload.start_failures[int(state.run.workload[row])] = 0
+    run.state[row] = schema.STARTED
+    run.started_ms[row] = state.counters.time_ms
+    state.workload.cells.start_failures[run.workload[row]] = 0
     for gpu in gpus_of_run(state, row):
-        state.node.start_failures[int(state.gpu.node[gpu])] = 0
+        state.node.cells.start_failures[state.gpu.cells.node[gpu]] = 0
     return None
 
 
@@ -89,17 +90,18 @@ def run_checkpointed(state: State, event: RunCheckpointed, principal: str, _seq:
     row = _find(state, event, principal)
     if isinstance(row, No):
         return row
-    workload = int(state.run.workload[row])
-    if event.progress_ms < int(state.workload.progress_ms[workload]):
+    run, workloads = state.run.cells, state.workload.cells
+    workload = run.workload[row]
+    if event.progress_ms < workloads.progress_ms[workload]:
         return No(Refusal.STALE, "progress_ms", "below the progress already safe", entity=state.run.keys[row])
     _confirm(state, row)
     ledger.settle_run(state, row, state.counters.time_ms)
-    if event.progress_ms > int(state.run.resume_ms[row]):
-        state.workload.fruitless[workload] = 0
-    state.workload.progress_ms[workload] = event.progress_ms
-    state.run.checkpoint_ms[row] = state.counters.time_ms
-    state.run.safe_charged_us[row] = state.run.charged_us[row]
-    state.run.safe_unfunded_us[row] = state.run.unfunded_us[row]
+    if event.progress_ms > run.resume_ms[row]:
+        workloads.fruitless[workload] = 0
+    workloads.progress_ms[workload] = event.progress_ms
+    run.checkpoint_ms[row] = state.counters.time_ms
+    run.safe_charged_us[row] = run.charged_us[row]
+    run.safe_unfunded_us[row] = run.unfunded_us[row]
     return None
 
 

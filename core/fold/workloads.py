@@ -20,9 +20,7 @@ from apportion.core.units import MILLI
 
 def _shape(state: State, pool: int, event: WorkloadSubmitted) -> tuple[int, int] | No:
     """Return (nodes, milli per node) in this pool, or why there is none."""
-    in_pool = state.node.column("pool") == pool
-    sizes = state.node.column("gpus")[in_pool]
-    largest = int(sizes.max()) * MILLI if len(sizes) else 0
+    largest = int(pack.largest_node(pool, state.node.used, state.node.pool, state.node.gpus)) * MILLI
     total, nodes = event.gpus_milli, event.nodes
     if nodes == 0:
         nodes = 1
@@ -59,12 +57,11 @@ def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, tuple[i
         line = state.budget.row_of.get(state.budget_key(name, event.budget))
         if line is None:
             refusal = No(Refusal.UNKNOWN_BUDGET, "budget", f"pool {name} has no such budget", entity=event.budget)
-        elif state.budget.closed[line]:
+        elif state.budget.cells.closed[line]:
             refusal = No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
-        elif state.budget.children[line] and not state.budget.users[line]:
+        elif state.budget.cells.children[line] and not state.budget.cells.users[line]:
             refusal = No(Refusal.BUDGET_NOT_LEAF, "budget", "name one of the budgets below it", entity=event.budget)
-        elif (event.min_runtime_ms or 0) > int(state.pool.protected_cap_ms[pool]):
-            cap = int(state.pool.protected_cap_ms[pool])
+        elif (event.min_runtime_ms or 0) > (cap := state.pool.cells.protected_cap_ms[pool]):
             refusal = No(Refusal.MIN_RUNTIME_ABOVE_CAP, "min_runtime_ms", numbers={"cap_ms": cap})
         else:
             shape = _shape(state, pool, event)
@@ -107,9 +104,8 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
         "max_failures": event.max_failures,
         "run": -1,
     }
-    for name, value in values.items():
-        getattr(table, name)[row] = value
-    state.budget.workloads[line] += 1
+    table.put(row, values)
+    state.budget.cells.workloads[line] += 1
     state.counters.dirty = 1
     return None
 
@@ -155,16 +151,19 @@ def workload_reprioritized(state: State, event: WorkloadReprioritized, principal
 
 def enqueue(state: State, row: int) -> None:
     """Make a workload pending and count its demand (idle-cycle work is nobody's demand)."""
-    state.workload.state[row] = schema.PENDING
+    state.workload.cells.state[row] = schema.PENDING
     insert_queued(state, row)
-    if state.workload.min_runtime_ms[row]:
-        ledger.accrue(state, state.counters.time_ms)
-        ledger.add_demand(state, int(state.workload.budget[row]), int(state.workload.gpus_milli[row]))
+    _count_demand(state, row, 1)
 
 
 def dequeue(state: State, row: int) -> None:
     """Take a workload out of the queue; its demand is running or gone."""
     remove_queued(state, row)
-    if state.workload.min_runtime_ms[row]:
+    _count_demand(state, row, -1)
+
+
+def _count_demand(state: State, row: int, sign: int) -> None:
+    cells = state.workload.cells
+    if cells.min_runtime_ms[row]:
         ledger.accrue(state, state.counters.time_ms)
-        ledger.add_demand(state, int(state.workload.budget[row]), -int(state.workload.gpus_milli[row]))
+        ledger.add_demand(state, cells.budget[row], sign * cells.gpus_milli[row])

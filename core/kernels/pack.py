@@ -105,6 +105,16 @@ def find_gpus(
 
 
 @njit(cache=True)
+def largest_node(pool: int, nodes: int, node_pool: I64, node_gpus: I64) -> int:
+    """Return the GPUs of the largest node of a pool, 0 when it has none."""
+    largest = 0
+    for n in range(nodes):
+        if node_pool[n] == pool and node_gpus[n] > largest:
+            largest = node_gpus[n]
+    return largest
+
+
+@njit(cache=True)
 def largest_shape(
     pool_row: int, need: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, out: I64, healthy_only: int
 ) -> int:

@@ -13,12 +13,21 @@ from apportion.core.state.state import State
 
 def gpus_of_run(state: State, run: int) -> list[int]:
     """Return the GPU rows of a run in the order of its pieces."""
-    rows = []
-    alloc = int(state.run.first_alloc[run])
+    rows, gpu, following = [], state.alloc.cells.gpu, state.alloc.cells.next
+    alloc = state.run.cells.first_alloc[run]
     while alloc >= 0:
-        rows.append(int(state.alloc.gpu[alloc]))
-        alloc = int(state.alloc.next[alloc])
+        rows.append(gpu[alloc])
+        alloc = following[alloc]
     return rows
+
+
+def holds_on_node(state: State, run: int, node: int) -> bool:
+    """Tell whether the run holds a GPU of the node."""
+    gpu, following, node_of = state.alloc.cells.gpu, state.alloc.cells.next, state.gpu.cells.node
+    alloc = state.run.cells.first_alloc[run]
+    while alloc >= 0 and node_of[gpu[alloc]] != node:
+        alloc = following[alloc]
+    return alloc >= 0
 
 
 def runs_on_node(state: State, node: int) -> list[int]:

@@ -86,6 +86,12 @@ class Table:
                 self.renamed.append(row)
         return row
 
+    def put(self, row: int, values: dict[str, int]) -> None:
+        """Write several cells of a row."""
+        columns = vars(self.cells)
+        for name, value in values.items():
+            columns[name][row] = value
+
     def remove(self, row: int) -> None:
         """Give the row back; its columns are zeroed so that no old value survives in the digest."""
         key = self.keys[row]
