@@ -16,11 +16,11 @@ import msgspec
 from apportion.core.envelope import encode
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
     """Base of all decisions."""
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True):
+class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The GPUs of one node in a placement: indexes in ``gpus``, each holding ``milli_each``."""
 
     node: str
@@ -84,7 +84,7 @@ class RunPlaced(Decision, frozen=True, tag="run.placed"):
     beneficiary: bool = False  # starts on GPUs that were freed for it
 
 
-class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Why a preemption was right, recomputable by hand (FUNDING rule 1.7).
 
     Allowances f and running r are in milli-GPU; the victim's ``running_milli`` already excludes victims chosen before
@@ -264,7 +264,7 @@ AnyDecision = (
 )
 
 
-class PoolBooks(msgspec.Struct, frozen=True, kw_only=True):
+class PoolBooks(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The pool's accounts at the batch's time, in GPU-microseconds since the log was opened.
 
     ``supply = down + idle + unfunded + funded`` exactly; ``funded`` is the sum over the pool's budgets.
@@ -280,7 +280,7 @@ class PoolBooks(msgspec.Struct, frozen=True, kw_only=True):
     free_milli: int = 0
 
 
-class CycleBatch(msgspec.Struct, frozen=True, kw_only=True):
+class CycleBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One cycle: what was read (``chain``), what was decided, and what the state became (``digest``)."""
 
     core: int

@@ -32,7 +32,7 @@ class Record(NamedTuple):
     body: bytes
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a producer publishes. ``id`` is client-made, unguessable, and also the ``Nats-Msg-Id``."""
 
     id: str

@@ -57,7 +57,7 @@ WeightMilli = Annotated[int, Meta(ge=0, le=1_000_000)]  # of a GPU of the pool i
 Kind = Literal["training", "batch_inference", "quantization", "realtime", "interactive"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Base of all payloads. Unknown fields are ignored (additive evolution), missing ones need a default."""
 
 
