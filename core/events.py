@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from apportion.core.envelope import encode
 from apportion.core.units import (
+    MAX_DURATION_MS,
     MAX_GRANT_GPU_US,
     MAX_NODE_GPUS,
     MAX_POOL_MILLI,
@@ -47,7 +48,7 @@ Principal = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z
 Text = Annotated[str, Meta(max_length=1_000)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Instant = Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
-Duration = Annotated[int, Meta(ge=0, le=366 * MS_PER_DAY)]
+Duration = Annotated[int, Meta(ge=0, le=MAX_DURATION_MS)]
 GpusMilli = Annotated[int, Meta(ge=1, le=MAX_POOL_MILLI)]
 GpuUs = Annotated[int, Meta(ge=1, le=MAX_GRANT_GPU_US)]
 SharePpm = Annotated[int, Meta(ge=0, le=PPM)]

@@ -1,9 +1,9 @@
-"""The fast lane of the fold: a long list of records is taken apart a window at a time, its heartbeats folded by one kernel.
+"""The fast lane of the fold: a long list of records is taken apart a window at a time, its reports folded by one kernel.
 
 A window is up to ``WINDOW`` records as columns: the bodies joined, and per record where its body stands, when it was stored, and
-which principal its subject names. ``kernels.beats.fold`` then takes one run of heartbeats after the other out of it, and what it
-leaves goes through ``records.fold_record``. Short lists (a live log), another spelling of JSON, and a core without machine code
-use the loop of ``beats`` instead. All of them are the same function of the records.
+which type and principal its subject names. ``kernels.reports.fold`` then takes one run of heartbeats and checkpoints after the
+other out of it, and what it leaves goes through ``records.fold_record``. Short lists (a live log), another spelling of JSON, and a
+core without machine code use the loop of ``beats`` instead. All of them are the same function of the records.
 
 Everything here is derived: a window, the key indexes and the subjects met are no part of the state and change nothing in it.
 """
@@ -15,38 +15,46 @@ from numpy.typing import NDArray
 
 from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject
 from apportion.core.errors import ApportionError
-from apportion.core.fold.beats import HEARTBEAT, HEARTBEAT_SUFFIX, fold_beats
-from apportion.core.kernels import beats as kernel
+from apportion.core.fold.beats import fold_beats
+from apportion.core.kernels import reports as kernel
+from apportion.core.state import schema
 from apportion.core.state.digest import MAX_FRAMES
 from apportion.core.state.keyindex import KeyIndex
 from apportion.core.state.state import State
 
 WINDOW = 2_048
 WORTH = 64  # records from which on a window pays
+KINDS = {"node.heartbeat": kernel.BEAT, "run.checkpointed": kernel.CHECKPOINT}
+_SUFFIXES = tuple(f".{name}" for name in KINDS)
+_OTHERS_MAX = 100_000  # subjects remembered as none of the kernel's business
 _FRAME_BYTES = 64  # of a frame without subject and body: three numbers, at most
 
 
 class _Subjects(dict[str, int]):
-    """Number of each heartbeat subject met, a column of ``speakers``; 0 for any other, and while its principal is unknown."""
+    """Number of each subject met of the types in ``KINDS``, a column of ``speakers``; 0 for others, and of unknown principals."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._text = bytearray()
         self._used = 1
-        self.speakers = np.full((3, 64), -1, dtype=np.int64)  # principal's row, start in the text, length
-        self.speakers[2] = 0
+        self.speakers = np.zeros((4, 64), dtype=np.int64)  # kind, principal's row, start in the text, length
         self.text = np.zeros(0, dtype=np.uint8)
 
     def __missing__(self, subject: str) -> int:
-        parts = split_subject(subject) if subject.endswith(HEARTBEAT_SUFFIX) else None
-        row = self._state.principal.row_of.get(parts[0]) if parts is not None and parts[1] == HEARTBEAT else None
-        if row is None:
+        parts = split_subject(subject) if subject.endswith(_SUFFIXES) else None
+        kind = KINDS.get(parts[1]) if parts is not None else None
+        if parts is None or kind is None:
+            if len(self) < _OTHERS_MAX:
+                self[subject] = 0
             return 0
+        row = self._state.principal.row_of.get(parts[0])
+        if row is None:
+            return 0  # not remembered: it may be met later
         if self._used == self.speakers.shape[1]:
             self.speakers = np.concatenate((self.speakers, self.speakers), axis=1)
         number = self[subject] = self._used
         self._used += 1
-        self.speakers[:, number] = row, len(self._text), len(subject)
+        self.speakers[:, number] = kind, row, len(self._text), len(subject)
         self._text += subject.encode()
         return number
 
@@ -71,8 +79,8 @@ class _Window:
         lengths[:] = list(map(len, bodies))
         np.cumsum(lengths, out=table[kernel.START])
         table[kernel.START] -= lengths
-        subjects.speakers_of(texts, table[kernel.PRINCIPAL : kernel.SUBJECT_LENGTH + 1])
-        table[kernel.PRINCIPAL][lengths > MAX_BODY_BYTES] = -1
+        subjects.speakers_of(texts, table[kernel.KIND : kernel.SUBJECT_LENGTH + 1])
+        table[kernel.KIND][lengths > MAX_BODY_BYTES] = 0
         try:
             table[kernel.STORED_MS] = 0 if stated else stored_ms
             steps = np.diff(np.array(seqs, dtype=np.int64))
@@ -90,7 +98,7 @@ class _Window:
 
 
 class Lane:
-    """Folds the heartbeats of lists of records into one state."""
+    """Folds the reports in lists of records into one state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -103,24 +111,26 @@ class Lane:
             table.names.index(name)
             for table, names in (
                 (state.node, kernel.NODE_COLUMNS),
-                (state.run, kernel.RUN_COLUMNS),
                 (state.alloc, kernel.ALLOC_COLUMNS),
                 (state.gpu, kernel.GPU_COLUMNS),
+                (state.run, kernel.RUN_COLUMNS + kernel.SAFE_COLUMNS),
+                (state.workload, kernel.WORKLOAD_COLUMNS),
             )
             for name in names
         ]
         self._numbers = np.array([0] * kernel.COLUMNS + columns, dtype=np.int64)
         self._said = self._numbers.data  # the same, with items as Python integers
+        self._said[kernel.RUN_ENDED], self._said[kernel.PAYER_BUDGET] = schema.ENDED, schema.PAYER_BUDGET
 
     def fold(self, records: list[Record], start: int) -> int:
-        """Fold heartbeats from ``records[start]`` on; returns the index of the first record left to the slow way.
+        """Fold reports from ``records[start]`` on; returns the index of the first record left to the slow way.
 
         A list may be given again with a later ``start``, and then must be what it was: raises ``ApportionError`` otherwise.
         """
         counters = self._state.counters
         index = start
         while index < len(records) and counters.opened and not counters.tick_pending:
-            if not records[index].subject.endswith(HEARTBEAT_SUFFIX):
+            if not self._subjects[records[index].subject]:
                 break
             window = self._window
             if window is None or not window.covers(records, index):
@@ -157,14 +167,17 @@ class Lane:
         stop = min(first + MAX_FRAMES - 1 - len(state.unchained), len(window.items))
         said[kernel.SEQ], said[kernel.TIME_MS] = counters.seq, counters.time_ms
         said[kernel.STATED], said[kernel.SILENCE_MS] = counters.stated, counters.silence_ms
+        said[kernel.PLANNED_MS] = counters.planned_ms
         reached = kernel.fold(
             self._numbers, window.data, window.table, first, stop, window.text,
-            state.node.block, state.run.block, state.alloc.block, state.gpu.block,
+            state.node.block, state.alloc.block, state.gpu.block, state.run.block, state.workload.block,
             nodes.names, nodes.slots, runs.names, runs.slots, self._frames,
         )  # fmt: skip
         if reached > first:
             counters.seq += reached - first
-            counters.heartbeats += reached - first
+            counters.heartbeats += said[kernel.BEATS]
+            if said[kernel.BEATS] < reached - first:
+                counters.dirty = 1  # a checkpoint is news for the next cycle
             counters.time_ms = said[kernel.TIME_MS]
             frames, at = self._frames[: said[kernel.TAKEN_BYTES]].tobytes(), 0
             for end in window.frame_ends[first:reached]:

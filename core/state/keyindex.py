@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from apportion.core.kernels import beats
+from apportion.core.kernels import reports
 from apportion.core.state.table import Table
 
 
@@ -31,24 +31,24 @@ class KeyIndex:
             return
         self._entered += len(renamed)
         for row in renamed:
-            beats.rename(row, _fitting(table.keys[row]), self.names, self.slots)
+            reports.rename(row, _fitting(table.keys[row]), self.names, self.slots)
         renamed.clear()
 
     def find(self, key: str) -> int | None:
         """Return the row of a key as a kernel would find it."""
-        found = beats.find(key.encode(), 0, len(key.encode()), self.names, self.slots)
+        found = reports.find(key.encode(), 0, len(key.encode()), self.names, self.slots)
         return None if found < 0 else int(found)
 
     def _start_anew(self) -> None:
         table = self._table
-        self.names = np.zeros((table.capacity, beats.NAME_BYTES), dtype=np.uint8)
+        self.names = np.zeros((table.capacity, reports.NAME_BYTES), dtype=np.uint8)
         self.slots = np.zeros(8 * table.capacity, dtype=np.int64)
         self._entered = len(table.keys)
         for row, key in enumerate(table.keys):
-            beats.rename(row, _fitting(key), self.names, self.slots)
+            reports.rename(row, _fitting(key), self.names, self.slots)
         if table.renamed is not None:
             table.renamed.clear()
 
 
 def _fitting(key: str) -> bytes:
-    return key.encode() if key.isascii() and len(key) < beats.NAME_BYTES else b""
+    return key.encode() if key.isascii() and len(key) < reports.NAME_BYTES else b""

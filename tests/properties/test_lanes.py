@@ -20,11 +20,11 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record, encode, subject_of
 from apportion.core.errors import ApportionError, LogGap
 from apportion.core.fold import beats, lane, records
-from apportion.core.kernels import beats as kernel
+from apportion.core.kernels import reports as kernel
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.keyindex import KeyIndex
 from apportion.core.state.schema import RunTable
-from apportion.core.units import MAX_TIME_MS
+from apportion.core.units import MAX_DURATION_MS, MAX_TIME_MS
 from tests.core.story import START_MS, Story
 from tests.simulation.worlds import Setting, world_of
 from tests.strategies import POISON_NUMBERS
@@ -146,22 +146,69 @@ def test_odd_heartbeats_are_the_same_in_every_lane(time_source: Any) -> None:
     assert_all_ways_are_one(story.records, [lane.WORTH + 6, 3, 300, 1, 40])
 
 
+def running(time_source: Any = "stated") -> Story:
+    """Return a log in which ``w#1`` runs on node n1."""
+    story = opened(time_source)
+    story.tell(ev.BudgetSet(pool="p", budget="b", share_ppm=1_000_000))
+    story.tell(ev.WorkloadSubmitted(workload="w", budget="b", pools=("p",), gpus_milli=4_000))
+    story.tick()
+    run = story.core.state.run
+    assert story.core.state.node.keys[int(run.lead[run.row_of["w#1"]])] == "n1"
+    story.tell(ev.RunStarted(workload="w", run=1, node="n1"), "agent-n1")
+    return story
+
+
 @pytest.mark.parametrize("time_source", ["stated", "stored"])
-def test_no_changed_byte_of_a_heartbeat_is_read_otherwise_by_the_kernel(time_source: Any) -> None:
+def test_no_changed_byte_of_a_report_is_read_otherwise_by_the_kernel(time_source: Any) -> None:
     """Each byte of the one spelling, changed, doubled or left out: accepted or refused, and effective, as in the other lanes."""
-    story, number = opened(time_source), 0
-    listed = ev.NodeHeartbeat(node="n1", beat=1, busy_milli=10, memory_mib=7, watts=300, runs=("a#1", "b#2"))
-    bare = ev.NodeHeartbeat(node="n1", beat=1, runs=())
-    for event in (listed, bare):
+    story, number, taken = running(time_source), 0, list[int]()
+    listed = ev.NodeHeartbeat(node="n1", beat=1, busy_milli=10, memory_mib=7, watts=300, runs=("a#1", "w#1"))
+    bare = ev.NodeHeartbeat(node="n1", beat=1, runs=("w#1",))
+    safe = ev.RunCheckpointed(workload="w", run=1, progress_ms=1)
+    for event in (listed, bare, safe):
         body = ev.encode_event(event, event_id="e", at_ms=START_MS).replace(b'"beat":1', b'"beat":%d')
+        body = body.replace(b'"progress_ms":1', b'"progress_ms":%d')
+        before = story.refused()
         for at in range(len(body)):
-            for piece in (b"", b"0", b"9", b'"', b"\\", b",", b"]", b" ", b"\x1f", b"\x7f", b"\xc3", body[at : at + 1] * 2):
+            for piece in (*b'09"\\,]# \x1f\x7f\xc3', b"", body[at : at + 1] * 2):
                 number += 1
-                changed = body[:at] + piece + body[at + 1 :]
-                story.send(subject_of("agent-n1", "node.heartbeat"), changed.replace(b"%d", b"%d" % number))
+                changed = body[:at] + (bytes([piece]) if isinstance(piece, int) else piece) + body[at + 1 :]
+                story.send(subject_of("agent-n1", ev.EVENT_TYPES[type(event)]), changed.replace(b"%d", b"%d" % number))
+                if story.core.state.alloc.column("missed").max() == 2:
+                    number += 1  # or the run would be lost
+                    story.tell(ev.NodeHeartbeat(node="n1", beat=number, runs=("w#1",)), "agent-n1")
+        taken.append(story.refused() - before)
     assert 300 < story.core.state.counters.heartbeats < number // 2
+    assert all(count > 300 for count in taken)
+    assert story.core.state.workload.progress_ms[0] > number // 2, "checkpoints are taken"
 
     assert_all_ways_are_one(story.records, [100])
+
+
+@pytest.mark.parametrize("time_source", ["stated", "stored"])
+def test_odd_checkpoints_are_the_same_in_every_lane(time_source: Any) -> None:
+    """From the wrong agent, of other runs, backwards, too far, of a run that has ended; with shares that change by plan between."""
+    rng, story = random.Random(9), running(time_source)
+    for number in range(1, 900):
+        story.now_ms += rng.choice([0, 1, 900, 20_000])
+        if rng.random() < 0.05:
+            from_ms = story.now_ms + rng.choice([1, 40_000])
+            story.tell(ev.BudgetSet(pool="p", budget="b", share_ppm=rng.choice([1, 700_000]), from_ms=from_ms))
+        if rng.random() < 0.03:
+            story.tick()
+        progress_ms = rng.choice([number] * 9 + [number - 3, 0, MAX_DURATION_MS + 1] + [MAX_DURATION_MS] * (number > 700))
+        workload, run = rng.choice("wwwwwwwwwwv"), rng.choice([1] * 9 + [2])
+        event: ev.Event = ev.RunCheckpointed(workload=workload, run=run, progress_ms=progress_ms)
+        if number == 850:
+            event = ev.RunFinished(workload="w", run=1, node="n1", outcome="succeeded")
+        elif rng.random() < 0.2:
+            event = ev.NodeHeartbeat(node="n1", beat=number, runs=("w#1",), idle_runs=rng.choice([(), (), ("w#1",)]))
+        story.tell(event, rng.choice(["agent-n1"] * 12 + ["ops", "agent-n2", "stranger"]))
+    assert story.refused() > 100
+    assert story.core.state.counters.heartbeats > 50
+    assert len(story.batches) > 10
+
+    assert_all_ways_are_one(story.records, [70, 300, 1])
 
 
 def test_the_last_instants_of_time_are_the_same_in_every_lane() -> None:
@@ -185,16 +232,15 @@ def test_the_last_instants_of_time_are_the_same_in_every_lane() -> None:
 def world_log(time_source: Any) -> list[Record]:
     """A small troubled world whose nodes list their runs in half of their beats, many lists wrong, some beats spoilt."""
     rng = random.Random(7)
-    simulation = Simulation(world_of(Setting(3, nodes=6, hours=10, time_source=time_source)))
+    simulation = Simulation(world_of(Setting(3, nodes=6, hours=10, largest=32, time_source=time_source)))
     simulation.run(simulation.world.options.start_ms + 10 * 3_600_000)
     core, log, missed = Core.new(), list[Record](), 0
     for record in simulation.logs.records:
         body = record.body
-        if record.subject.endswith(".node.heartbeat"):
-            if rng.random() < 0.5:
-                body = with_list(rng, core, body)
-            if rng.random() < 0.03:
-                body = spoilt(rng, body)
+        if record.subject.endswith(".node.heartbeat") and rng.random() < 0.5:
+            body = with_list(rng, core, body)
+        if record.subject.endswith((".node.heartbeat", ".run.checkpointed")) and rng.random() < 0.03:
+            body = spoilt(rng, body)
         log.append(Record(record.seq, record.stored_ms - rng.choice([0, 0, 0, 90_000]), record.subject, body))
         if core.fold(log[-1]):
             core.decide()

@@ -1,0 +1,414 @@
+"""Reports of agents that only change numbers, read and folded by one loop over their bytes: nine and a half records in ten.
+
+``fold`` takes heartbeats and checkpoints in the one spelling that ``encode_event`` gives them, and changes what they change. It
+stops in front of everything else (another spelling, another type, a sick node, a list that does not match what the node holds, a
+report that is refused), which then goes the slow way; so what it takes must be read and folded exactly as that way would.
+Naive equivalent: ``fold.records.fold_record`` record by record, that is ``nodes.node_heartbeat`` and ``runs.run_checkpointed``; a
+property test compares every byte of the state.
+
+A *key index* finds the row of a table by the bytes of its key: ``names`` holds a key per row (its length in the last byte),
+``slots`` is an open hash of row + 1 (0 = never used, -1 = given up). Naive equivalent: ``Table.row_of``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_TIME_MS
+
+I64 = NDArray[np.int64]
+U8 = NDArray[np.uint8]
+
+NAME_BYTES = 144  # one more than the longest key that is indexed
+MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
+
+# rows of ``table``, one column per record; KIND 0 is none of this file's business
+START, LENGTH, STORED_MS, KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END = range(8)
+BEAT, CHECKPOINT = 1, 2
+# ``numbers``: in, out, and the positions of columns in their blocks
+SEQ, TIME_MS, STATED, SILENCE_MS, PLANNED_MS, RUN_ENDED, PAYER_BUDGET, TAKEN_BYTES, UNREAD, BEATS, COLUMNS = range(11)
+NODE_COLUMNS = ("beat", "last_seen_ms", "agent", "gpus", "silent", "broken", "runs")
+N_BEAT, N_SEEN, N_AGENT, N_GPUS, N_SILENT, N_BROKEN, N_RUNS = range(COLUMNS, COLUMNS + 7)
+ALLOC_COLUMNS = ("gpu", "next", "confirmed_ms", "missed", "idle_ms")
+A_GPU, A_NEXT, A_CONFIRMED, A_MISSED, A_IDLE = range(N_RUNS + 1, N_RUNS + 6)
+GPU_COLUMNS = ("node",)
+G_NODE = A_IDLE + 1
+RUN_COLUMNS = ("first_alloc", "state", "lead", "workload", "gpus_milli", "payer", "payer_since_ms", "charged_us", "unfunded_us")
+R_ALLOC, R_STATE, R_LEAD, R_WORKLOAD, R_GPUS, R_PAYER, R_SINCE, R_CHARGED, R_UNFUNDED = range(G_NODE + 1, G_NODE + 10)
+SAFE_COLUMNS = ("resume_ms", "checkpoint_ms", "safe_charged_us", "safe_unfunded_us")  # of the run, too
+R_RESUME, R_CHECKPOINT, R_SAFE_CHARGED, R_SAFE_UNFUNDED = range(R_UNFUNDED + 1, R_UNFUNDED + 5)
+WORKLOAD_COLUMNS = ("progress_ms", "fruitless")
+W_PROGRESS, W_FRUITLESS = range(R_SAFE_UNFUNDED + 1, R_SAFE_UNFUNDED + 3)
+
+_HEAD = np.frombuffer(b'{"at_ms":', dtype=np.uint8)
+_NODE = np.frombuffer(b',"data":{"node":"', dtype=np.uint8)
+_BEAT = np.frombuffer(b'","beat":', dtype=np.uint8)
+_BUSY = np.frombuffer(b',"busy_milli":', dtype=np.uint8)
+_MEMORY = np.frombuffer(b',"memory_mib":', dtype=np.uint8)
+_WATTS = np.frombuffer(b',"watts":', dtype=np.uint8)
+_RUNS = np.frombuffer(b',"runs":[', dtype=np.uint8)
+_ID = np.frombuffer(b'},"id":"', dtype=np.uint8)
+_BEAT_TAIL = np.frombuffer(b'","type":"node.heartbeat","v":1}', dtype=np.uint8)
+_WORKLOAD_IS = np.frombuffer(b',"data":{"workload":"', dtype=np.uint8)
+_RUN_IS = np.frombuffer(b'","run":', dtype=np.uint8)
+_PROGRESS = np.frombuffer(b',"progress_ms":', dtype=np.uint8)
+_CHECKPOINT_TAIL = np.frombuffer(b'","type":"run.checkpointed","v":1}', dtype=np.uint8)
+
+
+# -- a key index -------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _slot(data: Any, start: int, end: int, slots: I64) -> int:
+    """Return where the search for a key begins."""
+    mixed = np.int64(1469598103934665603)
+    for at in range(start, end):
+        mixed = (mixed ^ np.int64(data[at])) * np.int64(1099511628211)
+    return int((mixed ^ (mixed >> 29)) & (len(slots) - 1))
+
+
+@njit(cache=True)
+def find(data: Any, start: int, end: int, names: U8, slots: I64) -> int:
+    """Return the row whose key is ``data[start:end]``, -1 when there is none."""
+    length = end - start
+    if length <= 0 or length >= NAME_BYTES:
+        return -1
+    slot = _slot(data, start, end, slots)
+    while slots[slot] != 0:
+        row = slots[slot] - 1
+        if row >= 0 and names[row, NAME_BYTES - 1] == length:
+            same = True
+            for at in range(length):
+                if names[row, at] != data[start + at]:
+                    same = False
+                    break
+            if same:
+                return int(row)
+        slot = (slot + 1) & (len(slots) - 1)
+    return -1
+
+
+@njit(cache=True)
+def _enter(row: int, names: U8, slots: I64) -> None:
+    slot = _slot(names[row], 0, int(names[row, NAME_BYTES - 1]), slots)
+    while slots[slot] > 0:
+        slot = (slot + 1) & (len(slots) - 1)
+    slots[slot] = row + 1
+
+
+@njit(cache=True)
+def rename(row: int, key: Any, names: U8, slots: I64) -> None:
+    """Put ``key`` (bytes; none to forget the row) in place of the key that ``row`` had."""
+    length = int(names[row, NAME_BYTES - 1])
+    if length > 0:
+        slot = _slot(names[row], 0, length, slots)
+        while slots[slot] != row + 1:
+            slot = (slot + 1) & (len(slots) - 1)
+        slots[slot] = -1
+    for at in range(len(key)):
+        names[row, at] = key[at]
+    names[row, NAME_BYTES - 1] = len(key)
+    if len(key) > 0:
+        _enter(row, names, slots)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _after(data: U8, at: int, end: int, text: U8) -> int:
+    """Return the position after ``text`` if it stands at ``at``, else -1."""
+    if at < 0 or end - at < len(text):
+        return -1
+    differ = 0
+    for place in range(len(text)):  # no early end: so it is done many bytes at a time
+        differ |= data[at + place] ^ text[place]
+    return at + len(text) if differ == 0 else -1
+
+
+@njit(cache=True)
+def _number(data: U8, at: int, end: int) -> tuple[int, int]:
+    """Return the integer at ``at``, as JSON writes it, and the position after it; (-1, -1) above 2^53 or when it is none."""
+    value = 0
+    begin = at
+    if at < 0:
+        return -1, -1
+    while at < end and 48 <= data[at] <= 57 and at - begin < 17:
+        value = value * 10 + int(data[at]) - 48
+        at += 1
+    digits = at - begin
+    if digits == 0 or digits > 16 or value > 9_007_199_254_740_992 or (digits > 1 and data[begin] == 48):
+        return -1, -1
+    return value, at
+
+
+@njit(cache=True)
+def _text_end(data: U8, at: int, end: int) -> int:
+    """Return the position of the quote that ends a text of printable ASCII without escapes, -1 when it is another text."""
+    if at < 0:
+        return -1
+    while at < end:
+        byte = data[at]
+        if byte == 34:
+            return at
+        if byte < 32 or byte > 126 or byte == 92:
+            return -1
+        at += 1
+    return -1
+
+
+@njit(cache=True)
+def _listed(data: U8, at: int, end: int, names: U8, slots: I64, rows: I64) -> tuple[int, int]:
+    """Read a list of runs from after its bracket: how many different known ones are now in ``rows``, and the position after it.
+
+    Position -1: not a list of plain texts, or too many of them.
+    """
+    count = 0
+    if at < end and data[at] == 93:
+        return 0, at + 1
+    while True:
+        if at >= end or data[at] != 34:
+            return 0, -1
+        close = _text_end(data, at + 1, end)
+        if close < 0 or close + 1 >= end:
+            return 0, -1
+        row = find(data, at + 1, close, names, slots)
+        for place in range(count):
+            if rows[place] == row:
+                row = -1
+        if row >= 0:
+            if count == len(rows):
+                return 0, -1
+            rows[count] = row
+            count += 1
+        at = close + 2
+        if data[close + 1] == 93:
+            return count, at
+        if data[close + 1] != 44:
+            return 0, -1
+
+
+@njit(cache=True)
+def _beat(
+    data: U8, start: int, end: int, names: U8, slots: I64, rows: I64
+) -> tuple[int, int, int, int, int]:
+    """Read a heartbeat: instant, place of the node's name (start, end), beat, runs listed (-1: no list). Instant -1: not read."""
+    at_ms, at = _number(data, _after(data, start, end, _HEAD), end)
+    name = _after(data, at, end, _NODE)
+    name_end = _text_end(data, name, end)
+    count, at = _number(data, _after(data, name_end, end, _BEAT), end)
+    inner = _after(data, at, end, _BUSY)
+    if inner >= 0:
+        at = _number(data, inner, end)[1]
+    inner = _after(data, at, end, _MEMORY)
+    if inner >= 0:
+        at = _number(data, inner, end)[1]
+    inner = _after(data, at, end, _WATTS)
+    if inner >= 0:
+        at = _number(data, inner, end)[1]
+    known = -1
+    inner = _after(data, at, end, _RUNS)
+    if inner >= 0:
+        known, at = _listed(data, inner, end, names, slots, rows)
+    at = _after(data, _text_end(data, _after(data, at, end, _ID), end), end, _BEAT_TAIL)
+    return at_ms if at == end else -1, name, name_end, count, known
+
+
+@njit(cache=True)
+def _checkpoint(data: U8, start: int, end: int, names: U8, slots: I64, scratch: U8) -> tuple[int, int, int]:
+    """Read a checkpoint: instant, row of the run (-1: none), progress. Instant -1: not read."""
+    at_ms, at = _number(data, _after(data, start, end, _HEAD), end)
+    name = _after(data, at, end, _WORKLOAD_IS)
+    name_end = _text_end(data, name, end)
+    number = _after(data, name_end, end, _RUN_IS)
+    number_end = _number(data, number, end)[1]
+    progress_ms, at = _number(data, _after(data, number_end, end, _PROGRESS), end)
+    at = _after(data, _text_end(data, _after(data, at, end, _ID), end), end, _CHECKPOINT_TAIL)
+    if at != end:
+        return -1, -1, 0
+    length = name_end - name
+    if length + 1 + number_end - number >= NAME_BYTES:
+        return at_ms, -1, 0
+    for place in range(length):
+        scratch[place] = data[name + place]
+    scratch[length] = 35
+    for place in range(number_end - number):
+        scratch[length + 1 + place] = data[number + place]
+    return at_ms, find(scratch, 0, length + 1 + number_end - number, names, slots), progress_ms
+
+
+# -- folding -----------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _put(frames: U8, at: int, number: int, then: int) -> int:
+    """Write a number in decimal and the byte ``then`` (blank or newline)."""
+    digits = 1
+    power = 10
+    while digits < 18 and number >= power:
+        digits += 1
+        power *= 10
+    for place in range(at + digits - 1, at - 1, -1):
+        rest = number // 10
+        frames[place] = 48 + (number - rest * 10)
+        number = rest
+    frames[at + digits] = then
+    return at + digits + 1
+
+
+@njit(cache=True)
+def _copy(source: U8, start: int, length: int, frames: U8, at: int) -> int:
+    """Append bytes to the frames; returns the position after them. The check, never true, lets the loop be vectorised."""
+    if start < 0 or at < 0:
+        return at
+    for place in range(length):
+        frames[at + place] = source[start + place]
+    return at + length
+
+
+@njit(cache=True)
+def _frame(
+    frames: U8, at: int, seq: int, time_ms: int, subjects: U8, subject: int, length: int, data: U8, start: int, end: int
+) -> int:
+    """Append the frame of a record for the chain, as ``state.digest.extend_chain`` writes it; returns the position after it."""
+    at = _put(frames, at, seq, 32)
+    at = _put(frames, at, time_ms, 32)
+    at = _copy(subjects, subject, length, frames, at)
+    frames[at] = 32
+    at = _put(frames, at + 1, end - start, 10)
+    return _copy(data, start, end - start, frames, at)
+
+
+@njit(cache=True)
+def _pieces_here(row: int, runs: I64, count: int, first_alloc: I64, gpu: I64, following: I64, node: I64) -> int:
+    """Return how many of ``runs[:count]`` hold a GPU of the node at ``row``."""
+    here = 0
+    for place in range(count):
+        piece = first_alloc[runs[place]]
+        while piece >= 0 and node[gpu[piece]] != row:
+            piece = following[piece]
+        if piece >= 0:
+            here += 1
+    return here
+
+
+@njit(cache=True)
+def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, now_ms: int) -> bool:
+    """Make the progress of a run in progress safe, its account settled; False, and nothing changed, when it is not its turn."""
+    owner, progress, fruitless = run[numbers[R_WORKLOAD], row], workload[numbers[W_PROGRESS]], workload[numbers[W_FRUITLESS]]
+    charged_us, unfunded_us, since_ms = run[numbers[R_CHARGED]], run[numbers[R_UNFUNDED]], run[numbers[R_SINCE]]
+    elapsed_ms = now_ms - since_ms[row]
+    if run[numbers[R_STATE], row] == numbers[RUN_ENDED] or progress_ms < progress[owner] or progress_ms > MAX_DURATION_MS:
+        return False
+    if elapsed_ms < 0 or elapsed_ms > MAX_ELAPSED_MS:
+        return False
+    amount_us = run[numbers[R_GPUS], row] * elapsed_ms
+    if run[numbers[R_PAYER], row] == numbers[PAYER_BUDGET]:
+        charged_us[row] += amount_us
+    else:
+        unfunded_us[row] += amount_us
+    since_ms[row] = now_ms
+    if progress_ms > run[numbers[R_RESUME], row]:
+        fruitless[owner] = 0
+    progress[owner] = progress_ms
+    run[numbers[R_CHECKPOINT], row] = now_ms
+    run[numbers[R_SAFE_CHARGED], row] = charged_us[row]
+    run[numbers[R_SAFE_UNFUNDED], row] = unfunded_us[row]
+    return True
+
+
+@njit(cache=True)
+def fold(
+    numbers: I64,
+    data: U8,
+    table: I64,
+    first: int,
+    stop: int,
+    subjects: U8,
+    node: I64,
+    alloc: I64,
+    gpu: I64,
+    run: I64,
+    workload: I64,
+    node_names: U8,
+    node_slots: I64,
+    run_names: U8,
+    run_slots: I64,
+    frames: U8,
+) -> int:
+    """Fold the reports of ``table[:, first:stop]``; returns the index of the first record that was not taken.
+
+    ``numbers`` gives what of the state is not in the blocks; it gets back the time reached, the bytes of ``frames`` filled (each
+    frame's end is in the table), how many were heartbeats, and whether the record it stopped at is in another spelling.
+    """
+    beat, seen, agent, gpus = node[numbers[N_BEAT]], node[numbers[N_SEEN]], node[numbers[N_AGENT]], node[numbers[N_GPUS]]
+    silent, broken, runs = node[numbers[N_SILENT]], node[numbers[N_BROKEN]], node[numbers[N_RUNS]]
+    alloc_gpu, following, confirmed_ms = alloc[numbers[A_GPU]], alloc[numbers[A_NEXT]], alloc[numbers[A_CONFIRMED]]
+    missed, idle_ms, gpu_node = alloc[numbers[A_MISSED]], alloc[numbers[A_IDLE]], gpu[numbers[G_NODE]]
+    first_alloc, lead = run[numbers[R_ALLOC]], run[numbers[R_LEAD]]
+    time_ms, stated = numbers[TIME_MS], numbers[STATED]
+    longest_ms = min(numbers[SILENCE_MS], MAX_ELAPSED_MS)
+    listed = np.empty(MAX_LISTED, dtype=np.int64)
+    scratch = np.empty(NAME_BYTES, dtype=np.uint8)
+    filled, beats, unread = 0, 0, 0
+    index = first
+    while index < stop:
+        kind, start, principal = table[KIND, index], table[START, index], table[PRINCIPAL, index]
+        end = start + table[LENGTH, index]
+        if kind == BEAT:
+            at_ms, name, name_end, count, known = _beat(data, start, end, run_names, run_slots, listed)
+        elif kind == CHECKPOINT:
+            at_ms, row, progress_ms = _checkpoint(data, start, end, run_names, run_slots, scratch)
+        else:
+            break
+        if at_ms < 0:
+            unread = 1
+            break
+        claimed = at_ms if stated != 0 else table[STORED_MS, index]
+        if claimed < 0 or claimed > MAX_TIME_MS or claimed - time_ms > longest_ms:
+            break
+        now_ms = max(time_ms, claimed)
+        if kind == BEAT:
+            # a node in service and healthy, heard from its own agent, counting up, and that has the runs it should have
+            row = find(data, name, name_end, node_names, node_slots)
+            if row < 0 or count <= beat[row] or principal != agent[row]:
+                break
+            if gpus[row] == 0 or silent[row] != 0 or broken[row] != 0:
+                break
+            if known >= 0 and _pieces_here(row, listed, known, first_alloc, alloc_gpu, following, gpu_node) != runs[row]:
+                break
+            beat[row] = count
+            seen[row] = now_ms
+            for place in range(known):
+                piece = first_alloc[listed[place]]
+                while piece >= 0:
+                    if gpu_node[alloc_gpu[piece]] == row:
+                        missed[piece] = 0
+                        idle_ms[piece] = 0
+                        confirmed_ms[piece] = now_ms
+                    piece = following[piece]
+            beats += 1
+        else:
+            if row < 0 or principal != agent[lead[row]]:
+                break
+            if 0 < numbers[PLANNED_MS] <= now_ms or not _advance(numbers, run, workload, row, progress_ms, now_ms):
+                break
+            piece = first_alloc[row]
+            while piece >= 0:
+                confirmed_ms[piece] = now_ms
+                idle_ms[piece] = 0
+                piece = following[piece]
+        time_ms = now_ms
+        subject, length = table[SUBJECT, index], table[SUBJECT_LENGTH, index]
+        filled = _frame(frames, filled, numbers[SEQ] + 1 + index - first, time_ms, subjects, subject, length, data, start, end)
+        table[FRAME_END, index] = filled
+        index += 1
+    numbers[TIME_MS], numbers[TAKEN_BYTES], numbers[BEATS], numbers[UNREAD] = time_ms, filled, beats, unread
+    return index
+
+
+COMPILED = hasattr(fold, "py_func")  # False where Numba is told not to compile: then a loop in Python is faster than this one
