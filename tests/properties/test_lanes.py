@@ -54,6 +54,20 @@ def only(way: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def spied() -> Iterator[list[tuple[int, int]]]:
+    """Yield what each call of the kernel has taken: records, and how many of them were heartbeats."""
+    seen, fold = list[tuple[int, int]](), kernel.fold
+
+    def counted(numbers: Any, data: Any, table: Any, first: int, *rest: Any) -> int:
+        reached = int(fold(numbers, data, table, first, *rest))
+        seen.append((reached - first, int(numbers[kernel.BEATS])))
+        return reached
+
+    with mock.patch.object(kernel, "fold", counted):
+        yield seen
+
+
 def read(log: list[Record], sizes: list[int], way: str) -> list[str]:
     """Fold a log in lists of the given sizes, deciding its cycles; return the digest after each list, and of the last snapshot."""
     core, found, position = Core.new(), list[str](), 0
@@ -185,30 +199,61 @@ def test_no_changed_byte_of_a_report_is_read_otherwise_by_the_kernel(time_source
     assert_all_ways_are_one(story.records, [100])
 
 
+@needs_machine_code
 @pytest.mark.parametrize("time_source", ["stated", "stored"])
 def test_odd_checkpoints_are_the_same_in_every_lane(time_source: Any) -> None:
-    """From the wrong agent, of other runs, backwards, too far, of a run that has ended; with shares that change by plan between."""
-    rng, story = random.Random(9), running(time_source)
-    for number in range(1, 900):
-        story.now_ms += rng.choice([0, 1, 900, 20_000])
+    """From the wrong agent, of other runs, backwards, too far, of ended runs, funded or not; shares change by plan between."""
+    rng, story, ended_at = random.Random(9), running(time_source), 0
+    story.tell(ev.WorkloadSubmitted(workload="u", budget="b", pools=("p",), gpus_milli=2_000, min_runtime_ms=0))
+    for number in range(1, 1_500):
+        story.now_ms += rng.choice([0, 1, 900, 5_000])
         if rng.random() < 0.05:
             from_ms = story.now_ms + rng.choice([1, 40_000])
             story.tell(ev.BudgetSet(pool="p", budget="b", share_ppm=rng.choice([1, 700_000]), from_ms=from_ms))
-        if rng.random() < 0.03:
+        if rng.random() < 0.03 and number > ended_at + 30:
+            for node in ("n1", "n2", "n3"):
+                story.tell(ev.NodeHeartbeat(node=node, beat=number), f"agent-{node}")
             story.tick()
-        progress_ms = rng.choice([number] * 9 + [number - 3, 0, MAX_DURATION_MS + 1] + [MAX_DURATION_MS] * (number > 700))
-        workload, run = rng.choice("wwwwwwwwwwv"), rng.choice([1] * 9 + [2])
-        event: ev.Event = ev.RunCheckpointed(workload=workload, run=run, progress_ms=progress_ms)
-        if number == 850:
-            event = ev.RunFinished(workload="w", run=1, node="n1", outcome="succeeded")
-        elif rng.random() < 0.2:
-            event = ev.NodeHeartbeat(node="n1", beat=number, runs=("w#1",), idle_runs=rng.choice([(), (), ("w#1",)]))
-        story.tell(event, rng.choice(["agent-n1"] * 12 + ["ops", "agent-n2", "stranger"]))
+            for started, node in leads(story).items():
+                story.tell(ev.RunStarted(workload=started[0], run=int(started[2:]), node=node), f"agent-{node}")
+        live = leads(story)
+        key = rng.choice(["w#1", "w#2", "u#1", "v#1", *live, *live, *live])
+        node = live.get(key, "n1")
+        progress_ms = rng.choice([number] * 9 + [number - 3, 0, MAX_DURATION_MS + 1] + [MAX_DURATION_MS] * (number > 1_400))
+        event: ev.Event = ev.RunCheckpointed(workload=key[0], run=int(key[2:]), progress_ms=progress_ms)
+        if number in (200, 1_200):
+            run = 1 + number // 1_000
+            node, ended_at = live[f"w#{run}"], number
+            event = ev.RunLost(workload="w", run=run, node=node)
+        story.tell(event, rng.choice([f"agent-{node}"] * 12 + ["ops", "agent-n2", "stranger"] * (number != ended_at)))
     assert story.refused() > 100
-    assert story.core.state.counters.heartbeats > 50
     assert len(story.batches) > 10
+    assert "w#3" in leads(story)
 
-    assert_all_ways_are_one(story.records, [70, 300, 1])
+    with spied() as seen:
+        assert_all_ways_are_one(story.records, [70, 300, 1])
+    assert sum(records - heartbeats for records, heartbeats in seen) > 500, "checkpoints go through the kernel"
+
+
+def leads(story: Story) -> dict[str, str]:
+    """Return the nodes that speak for the runs in progress."""
+    state = story.core.state
+    return {key: state.node.keys[int(state.run.lead[row])] for row, key in enumerate(state.run.keys) if key}
+
+
+@needs_machine_code
+def test_a_checkpoint_is_news_for_the_next_cycle_and_a_heartbeat_is_not() -> None:
+    for way in LANES:
+        story = running()
+        story.tick()
+        agent, seq = "agent-n1", story.core.seq
+        some = [record._replace(seq=seq + 1 + at) for at, record in enumerate(plain(100))]
+        safe = ev.encode_event(ev.RunCheckpointed(workload="w", run=1, progress_ms=5), event_id="e", at_ms=START_MS)
+        with only(way):
+            story.core.fold_many(some[:99])
+            assert not story.core.dirty, way
+            story.core.fold_many([*some[99:], Record(seq + 101, START_MS, subject_of(agent, "run.checkpointed"), safe)])
+        assert story.core.dirty, way
 
 
 def test_the_last_instants_of_time_are_the_same_in_every_lane() -> None:
@@ -270,19 +315,12 @@ def spoilt(rng: random.Random, body: bytes) -> bytes:
 @needs_machine_code
 @pytest.mark.parametrize("time_source", ["stated", "stored"])
 def test_a_world_is_the_same_in_every_lane(time_source: Any) -> None:
-    log, taken = world_log(time_source), list[int]()
-    fold = kernel.fold
-
-    def counted(numbers: Any, data: Any, table: Any, first: int, *rest: Any) -> int:
-        reached = fold(numbers, data, table, first, *rest)
-        taken.append(reached - first)
-        return int(reached)
-
-    with mock.patch.object(kernel, "fold", counted):
+    log = world_log(time_source)
+    with spied() as seen:
         assert_all_ways_are_one(log, [200, 17, lane.WINDOW + 300, 64, 1, 90])
     beats_in_log = sum(record.subject.endswith(".node.heartbeat") for record in log)
-    assert sum(taken) > beats_in_log * 6 // 10, "most of them went through the kernel"
-    assert len(taken) > 100
+    assert sum(heartbeats for _, heartbeats in seen) > beats_in_log * 6 // 10, "most of them went through the kernel"
+    assert len(seen) > 100
 
 
 # -- what the lane relies on -------------------------------------------------------------------------------------------
