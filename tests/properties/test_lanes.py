@@ -216,19 +216,21 @@ def test_odd_checkpoints_are_the_same_in_every_lane(time_source: Any) -> None:
             story.tick()
             for started, node in leads(story).items():
                 story.tell(ev.RunStarted(workload=started[0], run=int(started[2:]), node=node), f"agent-{node}")
+                if started == "w#2":  # an attempt that brings nothing
+                    story.tell(ev.RunLost(workload="w", run=2, node=node), f"agent-{node}")
         live = leads(story)
-        key = rng.choice(["w#1", "w#2", "u#1", "v#1", *live, *live, *live])
+        key = rng.choice(["w#1", "w#3", "u#1", "v#1", *live, *live, *live])
         node = live.get(key, "n1")
         progress_ms = rng.choice([number] * 9 + [number - 3, 0, MAX_DURATION_MS + 1] + [MAX_DURATION_MS] * (number > 1_400))
         event: ev.Event = ev.RunCheckpointed(workload=key[0], run=int(key[2:]), progress_ms=progress_ms)
         if number in (200, 1_200):
-            run = 1 + number // 1_000
+            run = 1 if number == 200 else 3
             node, ended_at = live[f"w#{run}"], number
             event = ev.RunLost(workload="w", run=run, node=node)
         story.tell(event, rng.choice([f"agent-{node}"] * 12 + ["ops", "agent-n2", "stranger"] * (number != ended_at)))
     assert story.refused() > 100
     assert len(story.batches) > 10
-    assert "w#3" in leads(story)
+    assert "w#4" in leads(story)
 
     with spied() as seen:
         assert_all_ways_are_one(story.records, [70, 300, 1])
