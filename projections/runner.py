@@ -34,7 +34,7 @@ from apportion.projections.folding import Folding
 from apportion.projections.journal import Changes, Journal
 from apportion.projections.sheet import Sheet
 
-JOURNAL_ROWS = 12_000  # at most: about 20,000 events; what a restart brings up, and a reader waits for
+JOURNAL_ROWS = 20_000  # at most: some 33,000 events; what a restart brings up, and a reader waits for (0.1 s)
 
 
 class ProjectionStale(ApportionError):
