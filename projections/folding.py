@@ -81,7 +81,7 @@ class Folding:
         }
         try:
             tick = self._records(records, refused)
-        except (LookupError, ValueError) as error:  # msgspec's errors are ValueErrors
+        except (LookupError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors, but for depth
             raise LogMismatch(
                 f"the cycle at seq {batch.seq} cannot be folded ({error!r}); the log is not the one the core read, "
                 "or this is a fault of the projector: keep the log and report it"
