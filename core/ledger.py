@@ -40,10 +40,16 @@ def accrue(state: State, now_ms: int) -> None:
 
 
 def _accrue(state: State, now_ms: int) -> None:
+    """Accrue at the rates that hold now, in steps no product of which leaves int64.
+
+    One record steps at most ``MAX_ELAPSED_MS`` ahead, but several may come between two changes of a rate.
+    """
+    while now_ms > state.counters.accrued_ms:
+        _step(state, min(now_ms, state.counters.accrued_ms + MAX_ELAPSED_MS))
+
+
+def _step(state: State, now_ms: int) -> None:
     elapsed = now_ms - state.counters.accrued_ms
-    if elapsed <= 0:
-        return
-    check(elapsed <= MAX_ELAPSED_MS, state.counters.seq, f"{elapsed} ms between two records is above {MAX_ELAPSED_MS} ms")
     if state.counters.fair_stale:
         lag.refresh_rates(state)
     if state.counters.decaying:

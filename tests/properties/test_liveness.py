@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from apportion.core import events as ev
 from apportion.core.decisions import RunPlaced, decode_batch
 from apportion.core.state import schema
+from apportion.core.units import MAX_ELAPSED_MS, MS_PER_DAY
 from tests.core.books import Books
 from tests.core.chaos import NODES, Chaos, Seeded
 from tests.core.invariants import Inspector
@@ -95,6 +98,39 @@ def test_3f_98_node_clocks_decide_nothing() -> None:
     assert told([-30_000]) == exact
     assert told([30_000, -30_000, 0, -3_600_000]) == exact
     assert any("node_lost" in str(decisions) for decisions in exact)
+
+
+@pytest.mark.parametrize("time_source", ["stated", "stored"])
+@settings(deadline=None)
+@given(leaps_days=st.lists(st.integers(0, 900), min_size=2, max_size=4), run=st.booleans())
+def test_a_clock_that_leaps_by_years_is_followed_in_steps_and_every_step_is_accounted_for(
+    time_source: str, leaps_days: list[int], run: bool
+) -> None:
+    """Heartbeats change no rate, so two leaps may lie between two postings; a record follows at most two years of one."""
+    story = Story()
+    story.open(time_source)
+    story.tell(ev.PoolDefined(pool="p"))
+    story.tell(ev.BudgetSet(pool="p", budget="A", share_ppm=1_000_000))
+    story.tell(ev.NodeJoined(node="n1", pool="p", gpus=8, agent="agent-n1"))
+    if run:
+        story.tell(ev.WorkloadSubmitted(workload="w", budget="A", pools=("p",), gpus_milli=8_000))
+    story.tick()
+    state = story.core.state
+    expected_ms = from_ms = state.counters.time_ms
+    for beat, days in enumerate(leaps_days, 1):
+        leap_ms = days * MS_PER_DAY
+        if time_source == "stated" and leap_ms > MAX_ELAPSED_MS:
+            leap_ms = MAX_ELAPSED_MS  # who states more is refused
+        story.now_ms += leap_ms
+        expected_ms = min(story.now_ms, expected_ms + MAX_ELAPSED_MS)
+        story.tell(ev.NodeHeartbeat(node="n1", beat=beat), "agent-n1")
+        assert state.counters.time_ms == expected_ms
+    assert not story.refused()
+    story.now_ms = expected_ms
+    story.tick()
+    root, elapsed_us = int(state.pool.root[0]), (expected_ms - from_ms) * 8_000
+    assert int(state.pool.supply_us[0]) + int(state.pool.down_us[0]) == elapsed_us
+    assert int(state.budget.charged_us[root]) + int(state.budget.unfunded_us[root]) <= elapsed_us
 
 
 def test_states_of_the_tables_are_the_ones_named_here() -> None:
