@@ -193,16 +193,16 @@ PENDING: dict[Enum, Words] = {
         "larger than the healthy nodes",
     ),
     P.PROTECTED_RUNS: Words(
-        "it is next, and waits for work that may not be interrupted"
+        "nodes are kept for it, and work that may not be interrupted has to end there first"
         "[; by what that work has stated it starts by {earliest_ms}][; {ahead} of its budget go first]",
         "wait; a smaller request may fit earlier",
         "next; waits for protected work",
     ),
     P.RESERVED: Words(
-        "free GPUs exist but are kept for the head of the order[, which starts by {earliest_ms}]"
+        "free GPUs exist but are kept for work that comes first[, some of which starts by {earliest_ms}]"
         "[; {ahead} of its budget go first]",
-        "state --expected-runtime: a short job may fit before the head starts",
-        "free GPUs are kept for the head",
+        "state --expected-runtime: a short job may fit before that starts",
+        "free GPUs are kept for others",
     ),
     P.NO_BLOCK: Words(
         "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"

@@ -80,8 +80,8 @@ class Pending(str, Enum):
     HELD = "held"  # GPUs are held for it and their last run is ending; numbers: held_milli, need_milli
     BACKOFF = "backoff"  # its last start or run failed, or its last runs brought no safe progress; numbers: until_ms
     NO_CAPACITY = "no_capacity"  # the pool's healthy nodes cannot hold the shape even when empty; numbers: largest_milli
-    PROTECTED_RUNS = "protected_runs"  # funded and waiting for protected or funded runs to end; numbers: earliest_ms
-    RESERVED = "reserved"  # free GPUs exist but are kept for the head of the order; numbers: head's earliest_ms
+    PROTECTED_RUNS = "protected_runs"  # nodes are kept for it; protected or funded runs have to end there; numbers: earliest_ms
+    RESERVED = "reserved"  # free GPUs are kept for others, the first of them until earliest_ms, and it is not over by then
     NO_BLOCK = "no_block"  # enough GPUs are free, but not on one node / enough whole nodes; numbers: free_milli, need_milli
     NO_FREE_GPUS = "no_free_gpus"  # fewer GPUs free than asked; numbers: free_milli, need_milli
     BUDGET_ORDER = "budget_order"  # it would fit, but would delay the first of its own budget; numbers: ahead

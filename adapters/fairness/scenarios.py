@@ -7,7 +7,8 @@ after one day; the first day fills the cluster.
 - ``budget_change``: after a day and a half two programs swap 35 % and 15 %.
 - ``parking``: one budget holds whatever it can get with work that never ends.
 - ``big_gang``: a budget of 10 % asks for gangs of 512 GPUs only.
-- ``nights``: 60 days in which half of the pool is without demand every night.
+- ``nights``: 60 days in which half of the pool is without demand every night: what it would have asked for then, it asks for at
+  eight in the morning, and at eight in the evening it withdraws what is left.
 """
 
 from __future__ import annotations
@@ -126,10 +127,10 @@ def nights(setting: Setting, seed: int, *, days: int = 60) -> Figures:
     setting = setting._replace(cycle_ms=NIGHT_CYCLE_MS)
     idle = tuple(leaf for leaf in setting.leaves() if leaf.partition("/")[0] in (RICH, POOR))
     jobs = [
-        job
-        for job in generate(seed, setting, Demand(days=days, times_milli=1_500, smallest=8))
-        if job.program not in idle or NIGHT_TO_H <= job.submit_ms // MS_PER_HOUR % 24 < NIGHT_FROM_H
+        job if job.program not in idle else job._replace(submit_ms=_by_day(job.submit_ms))
+        for job in generate(seed, setting, Demand(days=days, smallest=8))
     ]
+    jobs.sort(key=lambda job: (job.submit_ms, job.job_id))
     withdrawals = [(START_MS + day * MS_PER_DAY + NIGHT_FROM_H * MS_PER_HOUR, idle) for day in range(days)]
     allowed, to_ms = Allowed(), START_MS + days * MS_PER_DAY
     _play(setting, jobs, to_ms, [allowed], withdrawals=withdrawals)
@@ -139,6 +140,16 @@ def nights(setting: Setting, seed: int, *, days: int = 60) -> Figures:
         "nights_allowed_last_week": allowed.mean(to_ms - week, to_ms),
         "nights_allowed_max": max(part for _at_ms, part in allowed.samples),
     }
+
+
+def _by_day(at_ms: int) -> int:
+    """Return the next instant by day; the last cycle before the evening is night, for what is asked then would stay."""
+    seen_ms = at_ms + NIGHT_CYCLE_MS
+    hour = seen_ms // MS_PER_HOUR % 24
+    if NIGHT_TO_H <= hour < NIGHT_FROM_H:
+        return at_ms
+    day = seen_ms // MS_PER_DAY + (1 if hour >= NIGHT_FROM_H else 0)
+    return day * MS_PER_DAY + NIGHT_TO_H * MS_PER_HOUR
 
 
 def _play(setting: Setting, jobs: list[Job], to_ms: int, watchers: list[Watcher], **more: Any) -> None:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
 
+NEVER_MS = 1 << 60  # the end of what states none
+
 
 @njit(cache=True)
 def _before(a: int, b: int, budget: I64, priority: I64, seq: I64) -> bool:
@@ -78,12 +80,21 @@ def segments(queue: I64, count: int, budget: I64, first: I64, last: I64) -> None
 
 
 @njit(cache=True)
+def _instants_before(instants_ms: I64, end_ms: int) -> int:
+    """Return how many of the ascending instants are before ``end_ms``."""
+    count = 0
+    while count < len(instants_ms) and instants_ms[count] < end_ms:
+        count += 1
+    return count
+
+
+@njit(cache=True)
 def next_candidate(
     queue: I64,
     start: int,
     end: int,
     now_ms: int,
-    shadow_ms: int,
+    instants_ms: I64,
     head: int,
     head_ms: int,
     spare_us: int,
@@ -106,8 +117,9 @@ def next_candidate(
     Skipped: not pending, in back-off, of the other class (``idle_cycles`` 1 = only min_runtime 0, 0 = only others),
     using more than ``spare_us`` while ``head`` (a row, -1 = none) is the budget's first in line and starts at ``head_ms``: its
     GPUs x the time until then and ``horizon_ms``, or x its own time if it says that it is over by then, which is free with
-    ``in_time_free`` 1, or of a shape known to fail. ``failed`` rows are (nodes, milli_per_node, short): ``short`` 1 says that
-    it failed even for a workload that ends before ``shadow_ms``, so for every workload of that shape.
+    ``in_time_free`` 1, or of a shape known to fail. ``failed`` rows are (nodes, milli_per_node, end): a workload of that shape
+    that would be over at ``end`` found no place, so none does from which at least the same nodes are kept: ``instants_ms``
+    (ascending) are those until which nodes are kept from whatever is not over by then.
     """
     for position in range(start, end):
         row = queue[position]
@@ -115,17 +127,17 @@ def next_candidate(
             continue
         if (min_runtime_ms[row] == 0) != (idle_cycles == 1):
             continue
-        ends_ms = now_ms + max(0, expected_ms[row] - progress_ms[row])
-        short = 1 if expected_ms[row] > 0 and ends_ms <= shadow_ms else 0
+        ends_ms = now_ms + max(0, expected_ms[row] - progress_ms[row]) if expected_ms[row] > 0 else NEVER_MS
         if head >= 0 and row != head and idle_cycles == 0:
             used_ms = max(0, head_ms - now_ms) + horizon_ms
-            if expected_ms[row] > 0 and ends_ms <= head_ms:
+            if ends_ms <= head_ms:
                 used_ms = 0 if in_time_free == 1 else ends_ms - now_ms
             if nodes[row] * milli_per_node[row] * used_ms > spare_us:
                 continue
         known = False
         for k in range(failed_count):
-            if failed[k, 0] == nodes[row] and failed[k, 1] == milli_per_node[row] and failed[k, 2] >= short:
+            same = failed[k, 0] == nodes[row] and failed[k, 1] == milli_per_node[row]
+            if same and _instants_before(instants_ms, failed[k, 2]) <= _instants_before(instants_ms, ends_ms):
                 known = True
                 break
         if not known:

@@ -29,9 +29,9 @@ def run_cycle(state: State, emit: Emit) -> None:
     idling.note_idle(state, emit)
     shares = funding.shares_of(state)
     funding.fund_runs(state, emit, shares)
-    shadows = placing.place_all(state, emit, shares)
+    reservations = placing.place_all(state, emit, shares)
     funding.demote_spent(state, emit, shares)
-    explaining.explain(state, emit, shares, shadows)
+    explaining.explain(state, emit, shares, reservations)
 
 
 def admit(state: State, emit: Emit) -> None:

@@ -15,7 +15,7 @@ from apportion.core.decisions import PendingExplained
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_nodes_for
 from apportion.core.policy.funding import Shares, fundable
-from apportion.core.policy.shadowing import Shadow
+from apportion.core.policy.reserving import Reservations
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import PENDING_CODE
@@ -24,7 +24,7 @@ from apportion.core.state.state import State
 from apportion.core.units import MILLI
 
 
-def explain(state: State, emit: Emit, shares: Shares, shadows: list[Shadow]) -> None:
+def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reservations]) -> None:
     """Emit the reasons that are new."""
     table = state.workload
     queue = state.queue[: state.queued]
@@ -33,13 +33,13 @@ def explain(state: State, emit: Emit, shares: Shares, shadows: list[Shadow]) -> 
     starts[1:] = budgets[1:] != budgets[:-1]
     first_of = np.maximum.accumulate(np.where(starts, np.arange(len(queue)), 0))
     reserved = np.zeros(len(queue), dtype=np.bool_)
-    for shadow in shadows:
-        reserved |= queue == shadow.workload  # the head of the order need not be first in its queue
+    for made in reservations:
+        reserved |= np.isin(queue, np.array(list(made.starts_ms), dtype=np.int64))  # they need not be first in their queues
     heads = starts | reserved
     for position in np.flatnonzero(heads | (table.reason[queue] == 0) | (table.funded_ms[queue] > 0)):
         row = int(queue[position])
         ahead = int(position) - int(first_of[position])
-        reason, numbers = reason_for(state, row, shadows[int(table.pool[row])], ahead)
+        reason, numbers = reason_for(state, row, reservations[int(table.pool[row])], ahead)
         since_ms = _funded_since(state, shares, row) if heads[position] else 0
         if PENDING_CODE[reason.value] != int(table.reason[row]) or since_ms != int(table.funded_ms[row]):
             numbers["ahead"] = ahead
@@ -56,7 +56,7 @@ def _funded_since(state: State, shares: Shares, workload: int) -> int:
     return int(state.workload.funded_ms[workload]) or state.counters.time_ms
 
 
-def reason_for(state: State, workload: int, shadow: Shadow, ahead: int) -> tuple[Pending, dict[str, int]]:
+def reason_for(state: State, workload: int, reservations: Reservations, ahead: int) -> tuple[Pending, dict[str, int]]:
     """Return the most specific reason that holds, with its numbers; ``ahead`` others of its budget wait before it."""
     table, pool = state.workload, int(state.workload.pool[workload])
     need = int(table.gpus_milli[workload])
@@ -67,14 +67,16 @@ def reason_for(state: State, workload: int, shadow: Shadow, ahead: int) -> tuple
     able = healthy_nodes_for(state, workload)
     if able < int(table.nodes[workload]):
         return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": int(table.nodes[workload])}
-    if shadow.workload == workload:
-        return Pending.PROTECTED_RUNS, {"earliest_ms": shadow.start_ms, "need_milli": need}
+    if workload in reservations.starts_ms:
+        return Pending.PROTECTED_RUNS, {"earliest_ms": reservations.starts_ms[workload], "need_milli": need}
     free = int(state.pool.idle_milli[pool])
     if free < need:
         return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
     used = state.gpu.column("used_milli")
-    if ahead and find_gpus(state, workload, used, shadow.beside(state, workload)):
+    kept = reservations.beside(state, workload)
+    if ahead and find_gpus(state, workload, used, kept):
         return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
     if find_gpus(state, workload, used, np.zeros(state.node.used, dtype=np.int64)):
-        return Pending.RESERVED, {"earliest_ms": shadow.start_ms, "free_milli": free, "need_milli": need}
+        earliest_ms = int(reservations.until_ms[kept > 0].min()) if kept.any() else 0
+        return Pending.RESERVED, {"earliest_ms": earliest_ms, "free_milli": free, "need_milli": need}
     return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}

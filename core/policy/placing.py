@@ -1,11 +1,12 @@
-"""Starts: held workloads first, then funded heads in fair order (with preemption and the one reservation), then everybody.
+"""Starts: held workloads first, then funded heads in fair order (with preemption and reservations), then everybody.
 
 Fair order: from the root of the pool's tree to the child with the largest (allowance - running) / share. Pass 1 serves what is
-funded, from the heads of the budgets' queues on; one that does not fit may preempt. The first that can do neither gets the
-reservation, after which others start, and preempt, only where they do not delay it. Whoever is *stuck* so keeps his part of the
-allowance: what stands behind him in his budget is served in pass 1 while it is funded beside him. (On whole nodes one large gang
-would else stop all preemption for hours, and everybody would live on leftovers: at 2.2 times demand some budgets got 1.4 times
-their due, others 0.95.) Pass 2 serves all queues in depth, but nothing overtakes the first of its own budget so that this would
+funded, from the heads of the budgets' queues on; one that does not fit may preempt. The first of each budget that can do neither
+gets a reservation (``reserving``), after which others start, and preempt, only where they do not delay it. Whoever is *stuck* so
+keeps his part of the allowance: what stands behind him in his budget is served in pass 1 while it is funded beside him. (On whole
+nodes one large gang would else stop all preemption for hours, and everybody would live on leftovers: at 2.2 times demand some
+budgets got 1.4 times their due, others 0.95.) Then nodes are kept for the first in line of budgets that will be funded before
+their nodes could be ready. Pass 2 serves all queues in depth, but nothing overtakes the first of its own budget so that this would
 be funded later (``precedence``); pass 3 does the same for what nobody else could use, with all work that is over when the first
 of its budget could start, so that no GPU idles while something placeable waits; pass 4 work that asked for idle cycles only. What
 a budget could have and does not use is lent to all in these passes, not to its siblings first. A budget that lost a run in this
@@ -31,7 +32,7 @@ from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares, fundable
 from apportion.core.policy.precedence import Ends, Place, place_for
 from apportion.core.policy.preempting import preempt_for
-from apportion.core.policy.shadowing import Shadow, shadow_for
+from apportion.core.policy.reserving import Reservations, reserve, says_over_ms
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -39,6 +40,7 @@ from apportion.core.state.state import State
 I64 = NDArray[np.int64]
 
 SHAPES_TRIED_MAX = 512
+RESERVATIONS_MAX = 8  # per pool and cycle
 STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each costs a search for victims
 
 
@@ -46,7 +48,7 @@ class Tried:
     """Shapes that did not fit in this cycle; starts only take space, so they need not be tried again."""
 
     def __init__(self, most: int) -> None:
-        self.shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, 1 = failed even for short work
+        self.shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, when it would have been over
         self.count = 0
 
     @property
@@ -54,11 +56,12 @@ class Tried:
         """No more can be noted."""
         return self.count == len(self.shapes)
 
-    def note(self, state: State, turn: Turn, workload: int) -> None:
+    def note(self, state: State, workload: int) -> None:
         """Remember the shape of a workload."""
         table = state.workload
-        short = int(turn.shadow.is_short(state, workload))
-        self.shapes[self.count] = (int(table.nodes[workload]), int(table.milli_per_node[workload]), short)
+        self.shapes[self.count] = (
+            int(table.nodes[workload]), int(table.milli_per_node[workload]), says_over_ms(state, workload)
+        )  # fmt: skip
         self.count += 1
 
 
@@ -70,43 +73,44 @@ class Turn:
     queue: I64
     first: I64
     last: I64
-    shadow: Shadow
+    reservations: Reservations
     blocked: I64  # per budget row: lost a run in this cycle
     tried: Tried = field(default_factory=lambda: Tried(SHAPES_TRIED_MAX))
 
 
-def place_all(state: State, emit: Emit, shares: Shares) -> list[Shadow]:
+def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
     """Emit the starts, holds and preemptions of this cycle; returns the reservation of each pool."""
     count_held_as_running(state, shares)
     start_held(state, emit, shares)
-    shadows = []
+    made = []
     for pool in range(state.pool.used):
         baseline = BASELINES.get(int(state.pool.policy[pool]))
         if baseline is None:
-            shadows.append(_place_pool(state, emit, shares, pool))
+            made.append(_place_pool(state, emit, shares, pool))
         else:
-            shadows.append(serve(state, emit, shares, pool, baseline))
-    return shadows
+            made.append(serve(state, emit, shares, pool, baseline))
+    return made
 
 
-def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Shadow:
+def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Reservations:
     rows = state.budget.used
     turn = Turn(
         pool=pool,
         queue=state.queue[: state.queued].copy(),
         first=np.zeros(rows, dtype=np.int64),
         last=np.zeros(rows, dtype=np.int64),
-        shadow=Shadow.none(state),
+        reservations=Reservations.none(state),
         blocked=np.zeros(rows, dtype=np.int64),
     )
     if state.queued:
         queue_kernels.segments(turn.queue, state.queued, state.workload.budget, turn.first, turn.last)
         _funded(state, emit, shares, turn)
         ends = Ends(state)
+        _reserve_ahead(state, shares, turn, ends)
         for idle_cycles, in_time_free in ((0, False), (0, True), (1, False)):
             if int(state.pool.idle_milli[pool]) > 0:
                 _everybody(state, emit, shares, turn, ends, idle_cycles, in_time_free=in_time_free)
-    return turn.shadow
+    return turn.reservations
 
 
 def _candidate(
@@ -115,7 +119,7 @@ def _candidate(
     table, place = state.workload, place or Place.free()
     return int(
         queue_kernels.next_candidate(
-            turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.shadow.start_ms,
+            turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.reservations.instants_ms,
             place.head, place.until_ms, place.spare_us, int(state.pool.horizon_ms[turn.pool]), int(place.in_time_free), idle_cycles,
             table.state, schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms, table.expected_runtime_ms,
             table.progress_ms, table.not_before_ms, tried.shapes, tried.count,
@@ -134,7 +138,7 @@ def _next_leaf(state: State, turn: Turn, allowance: I64, running: I64, ready: I6
 
 
 def _fit(state: State, turn: Turn, workload: int) -> list[int]:
-    return find_gpus(state, workload, state.gpu.column("used_milli"), turn.shadow.beside(state, workload))
+    return find_gpus(state, workload, state.gpu.column("used_milli"), turn.reservations.beside(state, workload))
 
 
 def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
@@ -160,16 +164,18 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         gpus = _fit(state, turn, workload)
         if gpus:
             start(state, emit, shares, workload, gpus)
-        elif (losers := preempt_for(state, emit, shares, workload, turn.shadow.masked)) is not None:
+            turn.reservations.look_again()
+        elif (losers := preempt_for(state, emit, shares, workload, turn.reservations.from_takers(workload))) is not None:
             add_running(state, shares, workload, 1)
+            turn.reservations.look_again()
             for loser in losers:
                 add_running(state, shares, loser, -1)
                 turn.blocked[int(state.workload.budget[loser])] = 1
                 ready[int(state.workload.budget[loser])] = 0
         else:
-            if turn.shadow.workload < 0:
-                turn.shadow = shadow_for(state, workload)
-            tried[leaf].note(state, turn, workload)
+            if not stuck_milli[leaf] and len(turn.reservations.starts_ms) < RESERVATIONS_MAX:
+                reserve(state, turn.reservations, workload)
+            tried[leaf].note(state, workload)
             position[leaf] += 1
             line = leaf
             while line >= 0:
@@ -178,13 +184,36 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         look(leaf)
 
 
+def _reserve_ahead(state: State, shares: Shares, turn: Turn, ends: Ends) -> None:
+    """Keep nodes for the first in line of budgets that will be funded before their nodes could be ready, in fair order."""
+    reservations = turn.reservations
+    ready = _waiting(state, turn)
+    for workload in reservations.starts_ms:
+        ready[int(state.workload.budget[workload])] = 0
+    for _look in range(2 * RESERVATIONS_MAX):
+        leaf = _next_leaf(state, turn, shares.allowance, shares.running, ready)
+        if leaf < 0 or len(reservations.starts_ms) >= RESERVATIONS_MAX:
+            return
+        ready[leaf] = 0
+        place = _place(state, shares, turn, ends, leaf)
+        if place.head >= 0 and place.until_ms:
+            reserve(state, reservations, place.head, place.until_ms)
+
+
+def _waiting(state: State, turn: Turn) -> I64:
+    """Return per budget row 1 where something waits that may start in this cycle."""
+    mine = state.budget.column("pool") == turn.pool
+    waiting: I64 = ((turn.last > turn.first) & (turn.blocked == 0) & mine).astype(np.int64)
+    return waiting
+
+
 def _everybody(
     state: State, emit: Emit, shares: Shares, turn: Turn, ends: Ends, idle_cycles: int, *, in_time_free: bool
 ) -> None:
     position = turn.first.copy()
     allowance = shares.allowance.copy()
     places: dict[int, Place] = {}  # per leaf, until something of it starts
-    ready = ((turn.last > turn.first) & (turn.blocked == 0) & (state.budget.column("pool") == turn.pool)).astype(np.int64)
+    ready = _waiting(state, turn)
     while (leaf := _next_leaf(state, turn, allowance, shares.running, ready)) >= 0:
         if leaf not in places:
             places[leaf] = Place.free() if idle_cycles else _place(state, shares, turn, ends, leaf)
@@ -204,7 +233,7 @@ def _everybody(
         elif turn.tried.full:
             ready[leaf] = 0
         else:
-            turn.tried.note(state, turn, workload)
+            turn.tried.note(state, workload)
 
 
 def _lend(state: State, allowance: I64, leaf: int, surplus_milli: int) -> None:
@@ -224,4 +253,4 @@ def _place(state: State, shares: Shares, turn: Turn, ends: Ends, leaf: int) -> P
     head = _candidate(state, turn, leaf, int(turn.first[leaf]), 0, Tried(0))
     if head < 0:
         return Place.free()
-    return place_for(state, shares, ends, turn.shadow, int(turn.queue[head]))
+    return place_for(state, shares, ends, turn.reservations, int(turn.queue[head]))

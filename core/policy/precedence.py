@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from apportion.core.policy.funding import Shares, fundable
-from apportion.core.policy.shadowing import Shadow, expected_end, expected_ends
+from apportion.core.policy.reserving import Reservations, expected_end, expected_ends
 from apportion.core.reasons import Funding
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -75,7 +75,7 @@ class Ends:
             insort(self.of(int(self._state.run.budget[run])), entry)
 
 
-def place_for(state: State, shares: Shares, ends: Ends, shadow: Shadow, head: int) -> Place:
+def place_for(state: State, shares: Shares, ends: Ends, reservations: Reservations, head: int) -> Place:
     """Return the place that the budget of ``head``, its first in line, keeps for it.
 
     One that is funded already and waits for nodes starts when its reservation says so, if it has it.
@@ -90,8 +90,8 @@ def place_for(state: State, shares: Shares, ends: Ends, shadow: Shadow, head: in
     lag_us = min(int(state.budget.lag_us[leaf]), (int(shares.allowance[leaf]) - entitled) * horizon_ms)
     now_ms, running = state.counters.time_ms, int(shares.running[leaf])
     fixed_ms = now_ms if why is Funding.WITHIN_ALLOWANCE else -1
-    if shadow.workload == head:
-        fixed_ms = max(now_ms, shadow.start_ms)
+    if head in reservations.starts_ms:
+        fixed_ms = max(now_ms, reservations.starts_ms[head])
 
     def spare_us() -> int:
         return lag_us + (2 * (entitled - running) - milli) * horizon_ms // 2

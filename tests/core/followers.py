@@ -21,11 +21,12 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record, subject_of
 from apportion.core.policy import placing
 from apportion.core.policy.funding import Shares
-from apportion.core.policy.shadowing import Shadow
+from apportion.core.policy.reserving import Reservations
 from apportion.core.state import schema
+from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.state import State
 from tests.core import oracles
-from tests.core.line import behind
+from tests.core.line import behind, says_over_ms
 from tests.strategies import Cluster
 
 
@@ -81,7 +82,7 @@ class Conserving:
     """
 
     def __init__(self) -> None:
-        self.shadows: list[Shadow] = []
+        self.reservations: list[Reservations] = []
         self.allowance: Any = None
         self.ready = False
 
@@ -90,12 +91,12 @@ class Conserving:
         """See the reservations and allowances of each cycle as the placing phase has them."""
         original = placing.place_all
 
-        def place_all(state: State, emit: Any, shares: Shares) -> list[Shadow]:
+        def place_all(state: State, emit: Any, shares: Shares) -> list[Reservations]:
             self.allowance = shares.allowance.copy()
-            self.shadows = original(state, emit, shares)
+            self.reservations = original(state, emit, shares)
             self.seen = replace(shares, allowance=self.allowance, running=shares.running.copy())
             self.ready = True
-            return self.shadows
+            return self.reservations
 
         with mock.patch.object(placing, "place_all", place_all):
             yield
@@ -116,6 +117,8 @@ class Conserving:
                 blocked.add(leaf)
                 assert decision.certificate.victim_allowance_milli == int(self.allowance[leaf])
         check_spent(state)
+        for kept in self.reservations:
+            check_reservations(state, kept)
         table = state.workload
         for row in table.live_rows():
             if int(table.state[row]) not in (schema.PENDING, schema.HELD):
@@ -124,9 +127,9 @@ class Conserving:
             late = int(table.not_before_ms[row]) > state.counters.time_ms
             if int(table.state[row]) == schema.HELD or late or int(table.budget[row]) in blocked:
                 continue
-            shadow = self.shadows[int(table.pool[row])]
-            gpus = fitting(state, row, shadow)
-            held_back = not gpus or behind(state, self.seen, shadow, row)
+            kept = self.reservations[int(table.pool[row])]
+            gpus = fitting(state, row, kept)
+            held_back = not gpus or behind(state, self.seen, kept, row)
             assert held_back, f"{table.keys[row]} waits although GPU rows {gpus} are free for it"
 
 
@@ -140,16 +143,48 @@ def check_spent(state: State) -> None:
             assert int(budget.funded_milli[line]) == int(promised[line]), f"{budget.keys[line]} is spent and pays on"
 
 
-def fitting(state: State, row: int, shadow: Shadow) -> list[int]:
+def kept_nodes(kept: Reservations) -> list[tuple[int, int]]:
+    """Return (holder's row + 1, until when) per node row."""
+    return list(zip(kept.holder.tolist(), kept.until_ms.tolist(), strict=True))
+
+
+def check_reservations(state: State, kept: Reservations) -> None:
+    """Each holder has as many nodes as it needs, nobody else's, and on each enough GPUs can be free by the instant promised."""
+    table, node, gpu = state.workload, state.node, state.gpu
+    gone_ms = [state.counters.time_ms] * gpu.used
+    for row in state.run.live_rows():
+        for one in gpus_of_run(state, row):
+            gone_ms[one] = max(gone_ms[one], gone_by_ms(state, row))
+    for workload, start_ms in kept.starts_ms.items():
+        places = enumerate(kept_nodes(kept))
+        nodes = [place for place, (holder, until_ms) in places if holder == workload + 1 and until_ms == start_ms]
+        assert len(nodes) == (int(table.nodes[workload]) if start_ms else 0) == int((kept.holder == workload + 1).sum())
+        for place in nodes:
+            mine = range(int(node.first_gpu[place]), int(node.first_gpu[place]) + int(node.gpus[place]))
+            able = [one for one in mine if not gpu.out[one] and not gpu.held_by[one] and gone_ms[one] <= start_ms]
+            assert 1_000 * len(able) >= int(table.milli_per_node[workload]), f"{node.keys[place]} is not free in time"
+
+
+def gone_by_ms(state: State, row: int) -> int:
+    """Return when a run has given its GPUs back, by what it says or because it may be told to go."""
+    run, now_ms = state.run, state.counters.time_ms
+    if int(run.state[row]) == schema.STOPPING:
+        return max(int(run.stop_by_ms[row]), now_ms)
+    fair = int(state.pool.policy[int(run.pool[row])]) == schema.FAIR
+    if fair and int(run.payer[row]) == schema.PAYER_UNFUNDED:
+        return min(says_over_ms(state, row), max(int(run.protected_until_ms[row]), now_ms))
+    return says_over_ms(state, row)
+
+
+def fitting(state: State, row: int, kept: Reservations) -> list[int]:
     """Return the GPU rows a waiting workload could have now, by the oracle."""
     table, node, gpu = state.workload, state.node, state.gpu
     expected_ms = int(table.expected_runtime_ms[row])
-    left_ms = max(0, expected_ms - int(table.progress_ms[row]))
-    short = expected_ms > 0 and state.counters.time_ms + left_ms <= shadow.start_ms
-    free = short or shadow.workload in (-1, row)
+    over_ms = state.counters.time_ms + max(0, expected_ms - int(table.progress_ms[row])) if expected_ms else 1 << 60
+    masked = [int(holder not in (0, row + 1) and over_ms > until_ms) for holder, until_ms in kept_nodes(kept)]
     cluster = Cluster(
         node.column("pool"), node.column("first_gpu"), node.column("gpus"),
-        np.zeros(node.used, dtype=np.int64) if free else shadow.masked,
+        np.array(masked, dtype=np.int64),
         gpu.column("used_milli"), gpu.column("out"), gpu.column("held_by"),
     )  # fmt: skip
     return oracles.find_gpus(

@@ -12,13 +12,13 @@ from math import ceil, floor
 
 from apportion.core import ledger
 from apportion.core.policy.funding import Shares
-from apportion.core.policy.shadowing import Shadow
+from apportion.core.policy.reserving import Reservations
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from apportion.core.units import MAX_ELAPSED_MS, gpu_us
 
 
-def behind(state: State, shares: Shares, shadow: Shadow, row: int) -> bool:
+def behind(state: State, shares: Shares, reservations: Reservations, row: int) -> bool:
     """Tell whether the workload would delay the first of its budget, by the rule of ``precedence`` in plain words."""
     table, now_ms, leaf = state.workload, state.counters.time_ms, int(state.workload.budget[row])
     if not table.min_runtime_ms[row] or int(state.pool.policy[int(table.pool[row])]) != schema.FAIR:
@@ -50,8 +50,8 @@ def behind(state: State, shares: Shares, shadow: Shadow, row: int) -> bool:
         return lag + grown + (a - left - Fraction(size, 2)) * tau_ms
 
     funded = 2 * running + size <= 2 * int(shares.allowance[leaf])
-    if shadow.workload == head or funded:
-        start_ms = max(now_ms, shadow.start_ms) if shadow.workload == head else now_ms
+    if head in reservations.starts_ms or funded:
+        start_ms = max(now_ms, reservations.starts_ms.get(head, now_ms))
     else:
         found = first_ms(spare, now_ms, sorted(end_ms for end_ms, _milli in over.values()))
         if found is None:

@@ -173,7 +173,7 @@ def test_the_queue_is_sorted_whatever_comes_and_goes(rows: int, data: st.DataObj
 @quick
 @given(st.integers(0, 8), st.data())
 def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.DataObject) -> None:
-    now_ms, shadow_ms = 1_000, data.draw(st.sampled_from([0, 1_500, 9_000]))
+    now_ms, instants_ms = 1_000, sorted(data.draw(st.sets(st.sampled_from([900, 1_500, 9_000]))))
     pick = st.sampled_from
     state = [data.draw(pick([2, 2, 2, 3, 4])) for _ in range(rows)]
     nodes = [data.draw(pick([1, 2])) for _ in range(rows)]
@@ -181,7 +181,7 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
     min_runtime = [data.draw(pick([0, 60])) for _ in range(rows)]
     expected = [data.draw(pick([0, 500, 501, 9_999])) for _ in range(rows)]
     not_before = [data.draw(pick([0, 1_000, 1_001])) for _ in range(rows)]
-    shape = st.tuples(pick([1, 2]), pick([1_000, 8_000]), pick([0, 1]))
+    shape = st.tuples(pick([1, 2]), pick([1_000, 8_000]), pick([1_000, 1_500, 1_501, 1 << 60]))
     failed = data.draw(st.lists(shape, max_size=3))
     table = np.zeros((4, 3), dtype=np.int64)
     for k, entry in enumerate(failed):
@@ -190,9 +190,10 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
     progress = [data.draw(pick([0, 400, 10_000])) for _ in range(rows)]
     head, head_ms, horizon_ms = data.draw(st.integers(-1, 2)), data.draw(pick([0, 1_500])), data.draw(pick([100, 700]))
     spare_us, in_time_free = data.draw(pick([0, 500_000, 501_000, 8_000_000])), data.draw(pick([0, 1]))
+    instants = np.array(instants_ms, dtype=np.int64)
 
     found = queue.next_candidate(
-        np.arange(max(1, rows), dtype=np.int64), start, rows, now_ms, shadow_ms, head, head_ms, spare_us, horizon_ms,
+        np.arange(max(1, rows), dtype=np.int64), start, rows, now_ms, instants, head, head_ms, spare_us, horizon_ms,
         in_time_free, idle_cycles, column(state), 2, column(nodes), column(per_node), column(min_runtime), column(expected),
         column(progress), column(not_before), table, len(failed),
     )  # fmt: skip
@@ -201,7 +202,6 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
         return expected[row] > 0 and now_ms + max(0, expected[row] - progress[row]) <= instant_ms
 
     def worth(row: int) -> bool:
-        ends_before = over_by(row, shadow_ms)
         if not idle_cycles and head not in (-1, row):
             used_ms = 0 if in_time_free else max(0, expected[row] - progress[row])
             if not over_by(row, head_ms):
@@ -209,7 +209,8 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
             if nodes[row] * per_node[row] * used_ms > spare_us:
                 return False
         hopeless = any(
-            (n, m) == (nodes[row], per_node[row]) and (short or not ends_before) for n, m, short in failed
+            (n, m) == (nodes[row], per_node[row]) and all(end_ms <= at_ms or not over_by(row, at_ms) for at_ms in instants_ms)
+            for n, m, end_ms in failed
         )
         return state[row] == 2 and not_before[row] <= now_ms and (min_runtime[row] == 0) == bool(idle_cycles) and not hopeless
 

@@ -13,25 +13,25 @@ from apportion.core.policy.baselines.waiting import Order
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
-from apportion.core.policy.shadowing import Shadow, shadow_for
+from apportion.core.policy.reserving import Reservations, reserve
 from apportion.core.policy.starting import add_running, start
 from apportion.core.state.state import State
 
 
-def serve(state: State, emit: Emit, shares: Shares, pool: int, baseline: Baseline) -> Shadow:
+def serve(state: State, emit: Emit, shares: Shares, pool: int, baseline: Baseline) -> Reservations:
     """Emit the starts and preemptions of the pool; returns its reservation."""
-    shadow = Shadow.none(state)
+    reservations = Reservations.none(state)
     if not state.queued:
-        return shadow
+        return reservations
     order = baseline.order(state, shares, pool)
     if baseline.preempts:
         order.begin(0, takes=True)
-        shadow = _pass(state, emit, shares, order, shadow, baseline, pool)
+        _pass(state, emit, shares, order, reservations, baseline, pool)
     for idle_cycles in (0, 1):
-        if int(state.pool.idle_milli[pool]) > 0 or (shadow.workload < 0 and not idle_cycles):
+        if int(state.pool.idle_milli[pool]) > 0 or (not reservations.starts_ms and not idle_cycles):
             order.begin(idle_cycles, takes=False)
-            shadow = _pass(state, emit, shares, order, shadow, None, pool, reserves=not idle_cycles)
-    return shadow
+            _pass(state, emit, shares, order, reservations, None, pool, reserves=not idle_cycles)
+    return reservations
 
 
 def _pass(
@@ -39,14 +39,14 @@ def _pass(
     emit: Emit,
     shares: Shares,
     order: Order,
-    shadow: Shadow,
+    reservations: Reservations,
     taker: Baseline | None,
     pool: int,
     *,
     reserves: bool = True,
-) -> Shadow:
-    while (workload := order.next(shadow)) >= 0:
-        masked = shadow.beside(state, workload)
+) -> None:
+    while (workload := order.next(reservations)) >= 0:
+        masked = reservations.beside(state, workload)
         gpus = find_gpus(state, workload, state.gpu.column("used_milli"), masked)
         if gpus:
             start(state, emit, shares, workload, gpus)
@@ -57,9 +57,8 @@ def _pass(
             for loser in losers:
                 add_running(state, shares, loser, -1)
             continue
-        order.failed(workload, short=not masked.any())
-        if reserves and shadow.workload < 0:
-            shadow = shadow_for(state, workload)
+        order.failed(workload)
+        if reserves and not reservations.starts_ms:
+            reserve(state, reservations, workload)
         if taker is None and int(state.pool.idle_milli[pool]) <= 0:
             break
-    return shadow

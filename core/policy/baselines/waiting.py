@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import share
-from apportion.core.policy.shadowing import Shadow
+from apportion.core.policy.reserving import Reservations, says_over_ms
 from apportion.core.state import schema
 from apportion.core.state.state import State
 
@@ -31,12 +31,12 @@ class Order(Protocol):
         """Begin a pass over work on idle cycles (1) or all other (0); ``takes``: what does not fit may look for victims."""
         ...
 
-    def next(self, shadow: Shadow) -> int:
+    def next(self, reservations: Reservations) -> int:
         """Return the workload to try next, or -1."""
         ...
 
-    def failed(self, workload: int, *, short: bool) -> None:
-        """The workload returned last does not fit; ``short``: not even on the nodes that are kept for somebody."""
+    def failed(self, workload: int) -> None:
+        """The workload returned last does not fit."""
         ...
 
 
@@ -45,23 +45,24 @@ class Tried:
 
     def __init__(self, state: State, most: int) -> None:
         self._state = state
-        self._shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, 1 = not even short work fits
+        self._shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, when it would have been over
         self._count = 0
 
-    def add(self, workload: int, *, short: bool) -> None:
+    def add(self, workload: int) -> None:
         """Remember the shape; must not be full."""
         table = self._state.workload
-        self._shapes[self._count] = (int(table.nodes[workload]), int(table.milli_per_node[workload]), int(short))
+        over_ms = says_over_ms(self._state, workload)
+        self._shapes[self._count] = (int(table.nodes[workload]), int(table.milli_per_node[workload]), over_ms)
         self._count += 1
 
-    def find(self, rows: I64, start: int, end: int, shadow: Shadow, idle_cycles: int) -> int:
+    def find(self, rows: I64, start: int, end: int, reservations: Reservations, idle_cycles: int) -> int:
         """Return the first position of ``rows[start:end]`` that holds a workload worth trying, or -1; -1 when full."""
         if self._count == len(self._shapes):
             return -1
         table = self._state.workload
         return int(
             queue_kernels.next_candidate(
-                rows, start, end, self._state.counters.time_ms, shadow.start_ms, -1, 0, 0, 0, 0, idle_cycles, table.state,
+                rows, start, end, self._state.counters.time_ms, reservations.instants_ms, -1, 0, 0, 0, 0, idle_cycles, table.state,
                 schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms, table.expected_runtime_ms,
                 table.progress_ms, table.not_before_ms, self._shapes, self._count,
             )
@@ -80,15 +81,15 @@ class Fixed:
         self._tried = Tried(self._state, STUCK_MAX if takes else SHAPES_TRIED_MAX)
         self._at, self._class = 0, idle_cycles
 
-    def next(self, shadow: Shadow) -> int:
+    def next(self, reservations: Reservations) -> int:
         """Return the first of the rows that is worth trying."""
-        found = self._tried.find(self._rows, self._at, len(self._rows), shadow, self._class)
+        found = self._tried.find(self._rows, self._at, len(self._rows), reservations, self._class)
         self._at = found if found >= 0 else len(self._rows)
         return int(self._rows[found]) if found >= 0 else -1
 
-    def failed(self, workload: int, *, short: bool) -> None:
+    def failed(self, workload: int) -> None:
         """Go on behind it, with other shapes."""
-        self._tried.add(workload, short=short)
+        self._tried.add(workload)
         self._at += 1
 
 
@@ -122,7 +123,7 @@ class LeastShare:
             self._tried[key] = Tried(self._state, STUCK_MAX if self._takes else SHAPES_TRIED_MAX)
         return self._tried[key]
 
-    def next(self, shadow: Shadow) -> int:
+    def next(self, reservations: Reservations) -> int:
         """Return the first workload worth trying of the budget with the least share."""
         budget = self._state.budget
         while True:
@@ -135,15 +136,15 @@ class LeastShare:
             if leaf < 0:
                 return -1
             end = int(self._last[leaf])
-            found = self._tried_by(leaf).find(self._queue, int(self._at[leaf]), end, shadow, self._class)
+            found = self._tried_by(leaf).find(self._queue, int(self._at[leaf]), end, reservations, self._class)
             if found >= 0:
                 self._leaf, self._at[leaf] = leaf, found
                 return int(self._queue[found])
             self._ready[leaf] = 0
 
-    def failed(self, workload: int, *, short: bool) -> None:
+    def failed(self, workload: int) -> None:
         """Go on behind it, with other shapes."""
-        self._tried_by(self._leaf).add(workload, short=short)
+        self._tried_by(self._leaf).add(workload)
         self._at[self._leaf] += 1
 
 

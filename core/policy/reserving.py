@@ -1,0 +1,138 @@
+"""Reservations: which nodes are kept for whom, and until when (EASY backfill, for several at once).
+
+Kept are nodes for the first workload of each budget that is funded and cannot start, in fair order, and then for the first in line
+of each budget that will be funded before its nodes could be ready: whoever waits only to be funded would otherwise find every node
+full of new long work on that day, for a large gang for ever (measured at 3 times demand: gangs of 64 GPUs waited for 10 hours a
+hair below their allowance, and their budgets got 0.9 of what they were allowed). Each node's readiness is the instant at which it
+has enough GPUs free, by what is known of its runs: the stated limit; under policy ``fair`` for an unfunded run also the end of its
+protected time, for it may be asked to go then; for a stopping run the end of its grace; a run that states nothing is taken to end
+``UNKNOWN_RUNTIME_MS`` after its start. The earliest nodes that nobody has are kept: until then they take only work that is over
+before. Reservations are made anew in every cycle, so they die with their holders.
+
+Pure functions of the state; nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.kernels import pack
+from apportion.core.state import schema
+from apportion.core.state.state import State
+from apportion.core.units import MILLI, MS_PER_DAY
+
+I64 = NDArray[np.int64]
+
+UNKNOWN_RUNTIME_MS = MS_PER_DAY
+NEVER_MS = 1 << 60
+AHEAD_HORIZONS = 4  # who is not funded yet has nodes kept for at most so many of his pool's horizons: what is far off is a guess
+
+
+@dataclass
+class Reservations:
+    """Nodes kept for workloads that wait: for whom (workload row + 1, 0 = nobody) and until when, one entry per node."""
+
+    starts_ms: dict[int, int]  # workload row -> when it could start, 0 = what is known does not say, so nothing is kept
+    holder: I64
+    until_ms: I64
+    instants_ms: I64  # the distinct ``until_ms``, ascending
+    _free_ms: I64 | None = None  # per GPU when its last run gives it back, until something starts or is asked to stop
+
+    @classmethod
+    def none(cls, state: State) -> Reservations:
+        """Return the absence of reservations."""
+        nothing = np.zeros(state.node.used, dtype=np.int64)
+        return cls({}, nothing, nothing.copy(), np.zeros(0, dtype=np.int64))
+
+    def free_ms(self, state: State) -> I64:
+        """Return per GPU row the instant at which its last run is expected to give it back."""
+        if self._free_ms is None:
+            self._free_ms = np.full(state.gpu.used, state.counters.time_ms, dtype=np.int64)
+            live = np.flatnonzero(state.alloc.column("milli"))
+            np.maximum.at(self._free_ms, state.alloc.gpu[live], release_times(state)[state.alloc.run[live]])
+        return self._free_ms
+
+    def look_again(self) -> None:
+        """Something started or was asked to stop: what was known of GPUs no longer holds."""
+        self._free_ms = None
+
+    def beside(self, state: State, workload: int) -> I64:
+        """Return per node 1 where it is kept from the workload: for somebody else, and it does not say that it is over before."""
+        kept: I64 = self.from_takers(workload) * (self.until_ms < says_over_ms(state, workload))
+        return kept
+
+    def from_takers(self, workload: int) -> I64:
+        """Return per node 1 where it is kept for somebody else: others preempt nobody there, however short they are."""
+        kept: I64 = ((self.until_ms > 0) & (self.holder != workload + 1)).astype(np.int64)
+        return kept
+
+
+def says_over_ms(state: State, workload: int) -> int:
+    """Return when a workload that starts now is over by what it states, ``NEVER_MS`` if it states nothing."""
+    table = state.workload
+    limit_ms = int(table.expected_runtime_ms[workload])
+    if limit_ms <= 0:
+        return NEVER_MS
+    return state.counters.time_ms + max(0, limit_ms - int(table.progress_ms[workload]))
+
+
+def expected_ends(state: State) -> I64:
+    """Return per run row when it is over by what its workload states, never before now; safe work is not done again."""
+    run, workload = state.run, state.workload
+    rows = run.column("workload")
+    limit = workload.expected_runtime_ms[rows]
+    left = np.maximum(limit - workload.progress_ms[rows], 0)
+    until = np.where(limit > 0, run.column("checkpoint_ms") + left, run.column("placed_ms") + UNKNOWN_RUNTIME_MS)
+    result: I64 = np.maximum(until, state.counters.time_ms)
+    return result
+
+
+def expected_end(state: State, run: int) -> int:
+    """Return the same of one run."""
+    workload = int(state.run.workload[run])
+    limit_ms = int(state.workload.expected_runtime_ms[workload])
+    if limit_ms:
+        left_ms = max(0, limit_ms - int(state.workload.progress_ms[workload]))
+        return max(int(state.run.checkpoint_ms[run]) + left_ms, state.counters.time_ms)
+    return max(int(state.run.placed_ms[run]) + UNKNOWN_RUNTIME_MS, state.counters.time_ms)
+
+
+def release_times(state: State) -> I64:
+    """Return per run row when the run is expected to give its GPUs back, never before now."""
+    run, now_ms = state.run, state.counters.time_ms
+    until = expected_ends(state)
+    evictable = np.minimum(until, run.column("protected_until_ms"))
+    fair = state.pool.policy[run.column("pool")] == schema.FAIR
+    until = np.where(fair & (run.column("payer") == schema.PAYER_UNFUNDED), evictable, until)
+    until = np.where(run.column("state") == schema.STOPPING, run.column("stop_by_ms"), until)
+    result: I64 = np.maximum(until, now_ms)
+    return result
+
+
+def reserve(state: State, reservations: Reservations, workload: int, funded_ms: int = 0) -> bool:
+    """Keep the earliest nodes that are not kept yet for a workload that cannot start now; tell whether it was done.
+
+    For one that will be funded at ``funded_ms`` only, nothing is done when its nodes would be ready before that, or not for long.
+    """
+    now_ms, node, nodes = state.counters.time_ms, state.node, int(state.workload.nodes[workload])
+    ready_ms = np.zeros(node.used, dtype=np.int64)
+    need = max(1, int(state.workload.milli_per_node[workload]) // MILLI)
+    pack.ready_times(
+        int(state.workload.pool[workload]), need, now_ms, NEVER_MS, node.used, node.pool, node.first_gpu, node.gpus,
+        state.gpu.out, state.gpu.held_by, reservations.free_ms(state), ready_ms,
+    )  # fmt: skip
+    ready_ms[reservations.until_ms > 0] = NEVER_MS
+    order = np.argsort(ready_ms, kind="stable")[:nodes]
+    last_ms = int(ready_ms[order[-1]]) if len(order) == nodes else NEVER_MS
+    ahead_ms = AHEAD_HORIZONS * int(state.pool.horizon_ms[int(state.workload.pool[workload])])
+    if funded_ms and not funded_ms <= last_ms <= now_ms + ahead_ms:
+        return False
+    reservations.starts_ms[workload] = 0 if last_ms == NEVER_MS else last_ms
+    if last_ms < NEVER_MS:
+        reservations.holder[order] = workload + 1
+        reservations.until_ms[order] = last_ms
+        reservations.instants_ms = np.unique(reservations.until_ms[reservations.until_ms > 0])
+    return True
