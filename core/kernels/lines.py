@@ -70,3 +70,20 @@ def uneven(rows: int, parent: I64, children: I64, lag_us: I64, forfeited_us: I64
         elif forfeited_us[row] != forgiven_us[row] or lag_us[row] != 0:
             return row
     return -1
+
+
+@njit(cache=True)
+def fork(parent: I64, one: int, other: int) -> tuple[int, int]:
+    """Return the two lines below the first that the paths of two different leaves of a pool have in common.
+
+    Naive equivalent: both paths up to the root, without the common end, the last of each. A parent is a lower row than its child.
+    """
+    below_one, below_other = one, other
+    while one != other:
+        if one > other:
+            below_one = one
+            one = parent[one]
+        else:
+            below_other = other
+            other = parent[other]
+    return below_one, below_other

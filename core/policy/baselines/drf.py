@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import lines
 from apportion.core.policy.baselines.waiting import LeastShare
 from apportion.core.policy.funding import Shares
 from apportion.core.state.state import State
@@ -88,13 +89,9 @@ class Fork(NamedTuple):
     @classmethod
     def of(cls, state: State, shares: Shares, taker: int, leaf: int) -> Fork:
         """Return where the paths of two different leaves of a pool part."""
-        ones, others = path(state, taker), path(state, leaf)
-        while ones[-2] == others[-2]:
-            ones.pop()
-            others.pop()
-        mine, theirs = ones[-2], others[-2]
-        my_weight, their_weight = (max(1, int(state.budget.share_ppm[line])) for line in (mine, theirs))
-        return cls(int(shares.running[mine]), my_weight, theirs, int(shares.running[theirs]), their_weight)
+        mine, theirs = lines.fork(state.budget.parent, taker, leaf)
+        weight, running = state.budget.share_ppm, shares.running
+        return cls(int(running[mine]), max(1, int(weight[mine])), theirs, int(running[theirs]), max(1, int(weight[theirs])))
 
     def allows(self, need_milli: int, gone_milli: int) -> bool:
         """The taker's line, with the new workload, stays strictly below the other as it is now."""

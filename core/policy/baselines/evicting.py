@@ -46,20 +46,37 @@ def evict_for(
 def _plan(
     state: State, shares: Shares, workload: int, masked: I64, baseline: Baseline
 ) -> tuple[list[int], list[int]] | None:
+    """Return the runs that must go and the GPUs the workload gets.
+
+    Naive equivalent: ask one after the other until it fits. Who fits after some have gone also fits after more, so the number is
+    found by halving; most plans fail with all of them, at once.
+    """
     used = state.gpu.column("used_milli").copy()
     pool, need = int(state.workload.pool[workload]), int(state.workload.gpus_milli[workload])
-    free = int(state.pool.idle_milli[pool])
-    chosen: list[int] = []
-    gpus: list[int] = []
-    for victim in _victims(state, shares, workload, baseline):
-        chosen.append(victim)
-        _give(state, victim, used, -1)
-        free += int(state.run.gpus_milli[victim])
-        gpus = find_gpus(state, workload, used, masked) if free >= need else []
-        if gpus:
-            break
-    else:
+    asked = list(_victims(state, shares, workload, baseline))
+    if int(state.pool.idle_milli[pool]) + sum(int(state.run.gpus_milli[victim]) for victim in asked) < need:
         return None
+    gone, fewest, most, gpus = 0, 1, len(asked), []
+
+    def fit(count: int) -> list[int]:
+        nonlocal gone
+        for victim in asked[gone:count]:
+            _give(state, victim, used, -1)
+        for victim in asked[count:gone]:
+            _give(state, victim, used, 1)
+        gone = count
+        return find_gpus(state, workload, used, masked)
+
+    if not asked or not fit(most):
+        return None
+    while fewest < most:
+        middle = (fewest + most) // 2
+        if fit(middle):
+            most = middle
+        else:
+            fewest = middle + 1
+    gpus = fit(most)
+    chosen = asked[:most]
     for victim in list(chosen):
         _give(state, victim, used, 1)
         without = find_gpus(state, workload, used, masked)
