@@ -87,3 +87,26 @@ def fork(parent: I64, one: int, other: int) -> tuple[int, int]:
             below_other = other
             other = parent[other]
     return below_one, below_other
+
+
+@njit(cache=True)
+def takers_forks(
+    taker: int, need_milli: int, parent: I64, weight: I64, running: I64, runs: int, rows: I64, leaf: I64, mine: I64, theirs: I64
+) -> None:
+    """Fill ``mine[b]`` and ``theirs[b]`` with the fork of ``taker`` and each leaf b of ``rows[:runs]`` that may lose to it.
+
+    May lose: the taker's line, with ``need_milli`` more, stays strictly below the other, each over its weight (at least 1). Entries
+    of leaves that may not are -1; the arrays have one entry per budget row, those of other rows are -1 too.
+    """
+    mine[:] = -1
+    theirs[:] = -1
+    seen = np.zeros(len(mine), dtype=np.uint8)
+    for k in range(runs):
+        b = leaf[rows[k]]
+        if b == taker or seen[b] == 1:
+            continue
+        seen[b] = 1
+        one, other = fork(parent, taker, b)
+        if (running[one] + need_milli) * max(1, weight[other]) < running[other] * max(1, weight[one]):
+            mine[b] = one
+            theirs[b] = other

@@ -103,3 +103,35 @@ def test_books_that_add_up_are_even_and_one_changed_number_is_not(tree: Trees, d
     changed, row = data.draw(st.integers(0, 2)), data.draw(st.integers(0, tree.rows - 1))
     columns[changed][row] += data.draw(st.sampled_from([-1, 1]))
     assert uneven() >= 0
+
+
+def path(tree: Trees, row: int) -> list[int]:
+    return [row, *path(tree, tree.parent[row])] if tree.parent[row] >= 0 else [row]
+
+
+@quick
+@given(trees(), st.data())
+def test_a_fork_is_where_two_paths_part_and_who_may_lose_is_strictly_above_it(tree: Trees, data: st.DataObject) -> None:
+    leaves = [row for row in range(tree.rows) if not tree.children_of(row)]
+    taker, need = data.draw(st.sampled_from(leaves)), data.draw(st.sampled_from([0, 500, 8_000]))
+    running, weight = draws(data, tree, 0, 500, 1_000, 8_000), draws(data, tree, 0, 1, 3)
+    runs = data.draw(st.lists(st.sampled_from(leaves), max_size=6))
+    mine, theirs = np.full(tree.rows, -7, dtype=np.int64), np.full(tree.rows, -7, dtype=np.int64)
+
+    lines.takers_forks(
+        taker, need, column(tree.parent), column(weight), column(running), len(runs), np.arange(max(1, len(runs))),
+        column(runs or [0]), mine, theirs,
+    )  # fmt: skip
+
+    for row in range(tree.rows):
+        expected = (-1, -1)
+        if row in runs and row != taker:
+            ones, others = path(tree, taker), path(tree, row)
+            while ones[-1] == others[-1]:
+                ones.pop()
+                others.pop()
+            one, other = ones[-1], others[-1]
+            assert lines.fork(column(tree.parent), taker, row) == (one, other)
+            if (running[one] + need) * max(1, weight[other]) < running[other] * max(1, weight[one]):
+                expected = (one, other)
+        assert (int(mine[row]), int(theirs[row])) == expected

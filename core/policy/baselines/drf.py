@@ -37,14 +37,17 @@ class Drf:
         """Of the line most over its share, while the rule allows it: the least important, then the latest, then the higher row."""
         table, run = state.workload, state.run
         taker, need = int(table.budget[workload]), int(table.gpus_milli[workload])
+        mine, theirs = np.empty(state.budget.used, dtype=np.int64), np.empty(state.budget.used, dtype=np.int64)
+        lines.takers_forks(
+            taker, need, state.budget.parent, state.budget.share_ppm, shares.running, len(runs), runs, run.budget, mine, theirs
+        )  # fmt: skip
         forks: dict[int, Fork] = {}
         left: dict[int, list[int]] = {}  # per leaf, the first to go at the end
-        for leaf in (int(line) for line in np.unique(run.budget[runs])):
-            if leaf != taker and (fork := Fork.of(state, shares, taker, leaf)).allows(need, 0):
-                forks[leaf] = fork
-                rows = runs[run.budget[runs] == leaf]
-                keys = (rows, run.placed_ms[rows], -table.priority[run.workload[rows]])
-                left[leaf] = [int(row) for row in rows[np.lexsort(keys)]]
+        for leaf in np.flatnonzero(mine >= 0).tolist():
+            forks[leaf] = Fork.at(state, shares, int(mine[leaf]), int(theirs[leaf]))
+            rows = runs[run.budget[runs] == leaf]
+            keys = (rows, run.placed_ms[rows], -table.priority[run.workload[rows]])
+            left[leaf] = rows[np.lexsort(keys)].tolist()
         freed: dict[int, int] = {}  # per line below a fork
         while left:
             best, best_key = -1, (0, 0)
@@ -89,7 +92,11 @@ class Fork(NamedTuple):
     @classmethod
     def of(cls, state: State, shares: Shares, taker: int, leaf: int) -> Fork:
         """Return where the paths of two different leaves of a pool part."""
-        mine, theirs = lines.fork(state.budget.parent, taker, leaf)
+        return cls.at(state, shares, *lines.fork(state.budget.parent, taker, leaf))
+
+    @classmethod
+    def at(cls, state: State, shares: Shares, mine: int, theirs: int) -> Fork:
+        """Return the fork with these two lines."""
         weight, running = state.budget.share_ppm, shares.running
         return cls(int(running[mine]), max(1, int(weight[mine])), theirs, int(running[theirs]), max(1, int(weight[theirs])))
 
