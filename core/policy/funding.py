@@ -133,21 +133,32 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
     protected = (run.reserved[order] == 1) & (now_ms < run.protected_until_ms[order])
     paid = protected | (within[order] == 1)  # idle-cycle runs are never reserved and never walked; demoted ones not walked
     changed = np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.payer[order]
-    for position in np.flatnonzero(changed):
+    for position in np.flatnonzero(changed).tolist():
         row = int(order[position])
-        leaf = int(run.budget[row])
-        emit(
-            FundingChanged(
-                workload=state.workload.keys[int(run.workload[row])],
-                run=int(run.run_no[row]),
-                budget=state.budget_path(leaf),
-                payer=(Payer.BUDGET if paid[position] else Payer.UNFUNDED).value,
-                why=(Funding.IDLE_HOLD if off[row] else _why(state, shares, row, paid=bool(paid[position]))).value,
-                allowance_milli=int(shares.allowance[leaf]),
-                before_milli=int(before[row]),
-                idle_since_ms=int(run.idle_since_ms[row]) if off[row] else 0,
-            )
+        if off[row]:
+            why, idle_since_ms = Funding.IDLE_HOLD, int(run.idle_since_ms[row])
+        else:
+            why, idle_since_ms = _why(state, shares, row, paid=bool(paid[position])), 0
+        payer, allowance_milli = (Payer.BUDGET if paid[position] else Payer.UNFUNDED), int(shares.allowance[int(run.budget[row])])
+        _change(state, emit, row, payer, why, allowance_milli, int(before[row]), idle_since_ms)
+
+
+def _change(
+    state: State, emit: Emit, run: int, payer: Payer, why: Funding, allowance_milli: int, before_milli: int, idle_since_ms: int = 0
+) -> None:
+    """Write that a run has another payer from now on."""
+    emit(
+        FundingChanged(
+            workload=state.workload.keys[int(state.run.workload[run])],
+            run=int(state.run.run_no[run]),
+            budget=state.budget_path(int(state.run.budget[run])),
+            payer=payer.value,
+            why=why.value,
+            allowance_milli=allowance_milli,
+            before_milli=before_milli,
+            idle_since_ms=idle_since_ms,
         )
+    )
 
 
 def demote_spent(state: State, emit: Emit, shares: Shares) -> None:
@@ -162,19 +173,8 @@ def demote_spent(state: State, emit: Emit, shares: Shares) -> None:
         run.column("payer") == schema.PAYER_BUDGET
     )
     promised = (run.column("reserved") == 1) & (now_ms < run.column("protected_until_ms"))
-    for row in (int(r) for r in np.flatnonzero(paying & ~promised & (barred[run.column("budget")] == 1))):
-        leaf = int(run.budget[row])
-        emit(
-            FundingChanged(
-                workload=state.workload.keys[int(run.workload[row])],
-                run=int(run.run_no[row]),
-                budget=state.budget_path(leaf),
-                payer=Payer.UNFUNDED.value,
-                why=_why(state, shares, row, paid=False).value,
-                allowance_milli=0,
-                before_milli=0,
-            )
-        )
+    for row in np.flatnonzero(paying & ~promised & (barred[run.column("budget")] == 1)).tolist():
+        _change(state, emit, row, Payer.UNFUNDED, _why(state, shares, row, paid=False), 0, 0)
 
 
 def _why(state: State, shares: Shares, run: int, *, paid: bool) -> Funding:

@@ -30,17 +30,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.decisions import Certificate, GpusReserved, RunPreempted
 from apportion.core.kernels import targets as target_kernels
 from apportion.core.kernels import victims as victim_kernels
+from apportion.core.policy.certifying import write_plan
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.idling import demoted
 from apportion.core.state import schema
-from apportion.core.state.holdings import pieces_of
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, PPM, gpu_us
+from apportion.core.units import MILLI, PPM
 
 I64 = NDArray[np.int64]
 
@@ -76,7 +75,12 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
     victims, gpus = _in_order(state, field, found[0]), found[1]
     if not _allowed(state, field, victims, int(state.workload.gpus_milli[workload])):
         return None
-    _write(state, emit, shares, workload, victims, gpus)
+    off = demoted(state)
+
+    def numbers(victim: int, _gone: list[int]) -> dict[str, int]:
+        return {"idle_since_ms": int(state.run.idle_since_ms[victim])} if off[victim] else {}
+
+    write_plan(state, emit, shares, workload, victims, gpus, numbers)
     return [int(state.run.workload[run]) for run in victims]
 
 
@@ -235,41 +239,3 @@ def _allowed(state: State, field: Field, victims: list[int], need_milli: int) ->
                 return False
     sizes = [int(field.milli[run]) for run in victims]
     return sum(sizes) <= need_milli + max(sizes)
-
-
-def _write(state: State, emit: Emit, shares: Shares, workload: int, victims: list[int], gpus: list[int]) -> None:
-    table, run, now_ms = state.workload, state.run, state.counters.time_ms
-    taker, need = int(table.budget[workload]), int(table.gpus_milli[workload])
-    freed = sum(int(run.gpus_milli[row]) for row in victims)
-    gone: dict[int, int] = {}
-    off = demoted(state)
-    for row in victims:
-        owner, leaf, milli = int(run.workload[row]), int(run.budget[row]), int(run.gpus_milli[row])
-        certificate = Certificate(
-            beneficiary=table.keys[workload],
-            beneficiary_budget=state.budget_path(taker),
-            beneficiary_gpus_milli=need,
-            beneficiary_running_milli=int(shares.running[taker]),
-            beneficiary_allowance_milli=int(shares.allowance[taker]),
-            victim_budget=state.budget_path(leaf),
-            victim_gpus_milli=milli,
-            victim_running_milli=int(shares.running[leaf]) - gone.get(leaf, 0),
-            victim_allowance_milli=int(shares.allowance[leaf]),
-            ran_ms=now_ms - int(run.placed_ms[row]),
-            lost_gpu_us=gpu_us(milli, now_ms - int(run.checkpoint_ms[row])),
-            freed_milli=freed,
-            needed_milli=need,
-            numbers={"idle_since_ms": int(run.idle_since_ms[row])} if off[row] else {},
-        )
-        if not run.idle_cycles[row]:
-            gone[leaf] = gone.get(leaf, 0) + milli
-        emit(
-            RunPreempted(
-                workload=table.keys[owner],
-                run=int(run.run_no[row]),
-                grace_until_ms=now_ms + int(table.grace_ms[owner]),
-                certificate=certificate,
-            )
-        )
-    milli_each = min(MILLI, int(table.milli_per_node[workload]))
-    emit(GpusReserved(workload=table.keys[workload], pieces=pieces_of(state, gpus, milli_each)))

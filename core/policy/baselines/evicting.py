@@ -12,16 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.decisions import Certificate, GpusReserved, RunPreempted
 from apportion.core.policy.baselines.baseline import Baseline
+from apportion.core.policy.certifying import write_plan
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares, fundable
 from apportion.core.state import schema
-from apportion.core.state.codes import POLICIES
-from apportion.core.state.holdings import pieces_of
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, gpu_us
 
 I64 = NDArray[np.int64]
 
@@ -39,7 +36,11 @@ def evict_for(
     if plan is None:
         return None
     victims, gpus = plan
-    _write(state, emit, shares, workload, victims, gpus, baseline)
+
+    def numbers(victim: int, gone: list[int]) -> dict[str, int]:
+        return {} if state.run.idle_cycles[victim] else baseline.proof(state, shares, workload, victim, gone)
+
+    write_plan(state, emit, shares, workload, victims, gpus, numbers)
     return [int(state.run.workload[victim]) for victim in victims]
 
 
@@ -104,40 +105,3 @@ def _give(state: State, run: int, used: I64, sign: int) -> None:
     while alloc >= 0:
         used[int(state.alloc.gpu[alloc])] += sign * int(state.alloc.milli[alloc])
         alloc = int(state.alloc.next[alloc])
-
-
-def _write(
-    state: State, emit: Emit, shares: Shares, workload: int, victims: list[int], gpus: list[int], baseline: Baseline
-) -> None:
-    table, run, now_ms = state.workload, state.run, state.counters.time_ms
-    taker, need, pool = int(table.budget[workload]), int(table.gpus_milli[workload]), int(table.pool[workload])
-    freed = sum(int(run.gpus_milli[victim]) for victim in victims)
-    for position, victim in enumerate(victims):
-        owner, leaf, milli = int(run.workload[victim]), int(run.budget[victim]), int(run.gpus_milli[victim])
-        gone = [row for row in victims[:position] if not run.idle_cycles[row]]  # which nobody counts as running
-        before = sum(int(run.gpus_milli[row]) for row in gone if int(run.budget[row]) == leaf)
-        certificate = Certificate(
-            beneficiary=table.keys[workload],
-            beneficiary_budget=state.budget_path(taker),
-            beneficiary_gpus_milli=need,
-            beneficiary_running_milli=int(shares.running[taker]),
-            beneficiary_allowance_milli=int(shares.allowance[taker]),
-            victim_budget=state.budget_path(leaf),
-            victim_gpus_milli=milli,
-            victim_running_milli=int(shares.running[leaf]) - before,
-            victim_allowance_milli=int(shares.allowance[leaf]),
-            ran_ms=now_ms - int(run.placed_ms[victim]),
-            lost_gpu_us=gpu_us(milli, now_ms - int(run.checkpoint_ms[victim])),
-            freed_milli=freed,
-            needed_milli=need,
-            policy=POLICIES[int(state.pool.policy[pool])],
-            numbers={} if run.idle_cycles[victim] else baseline.proof(state, shares, workload, victim, gone),
-        )
-        grace_until_ms = now_ms + int(table.grace_ms[owner])
-        emit(
-            RunPreempted(
-                workload=table.keys[owner], run=int(run.run_no[victim]), grace_until_ms=grace_until_ms, certificate=certificate
-            )
-        )
-    milli_each = min(MILLI, int(table.milli_per_node[workload]))
-    emit(GpusReserved(workload=table.keys[workload], pieces=pieces_of(state, gpus, milli_each)))
