@@ -38,6 +38,7 @@ from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.idling import demoted
 from apportion.core.state import schema
+from apportion.core.state.holdings import imagine
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, PPM
 
@@ -190,27 +191,20 @@ def _fill_back(
     """
     used = state.gpu.column("used_milli").copy()
     for run in victims:
-        _give_back(state, run, used, -1)
+        imagine(state, run, used, -1)
     gpus = find_gpus(state, workload, used, masked) if victims else []
     if not gpus:
         return None
     needed = list(victims)
     for run in () if proved else victims:
-        _give_back(state, run, used, 1)
+        imagine(state, run, used, 1)
         without = find_gpus(state, workload, used, masked)
         if without:
             gpus = without
             needed.remove(run)
         else:
-            _give_back(state, run, used, -1)
+            imagine(state, run, used, -1)
     return needed, gpus
-
-
-def _give_back(state: State, run: int, used: I64, sign: int) -> None:
-    alloc = int(state.run.first_alloc[run])
-    while alloc >= 0:
-        used[int(state.alloc.gpu[alloc])] += sign * int(state.alloc.milli[alloc])
-        alloc = int(state.alloc.next[alloc])
 
 
 def _in_order(state: State, field: Field, victims: list[int]) -> list[int]:

@@ -18,6 +18,7 @@ from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares, fundable
 from apportion.core.state import schema
+from apportion.core.state.holdings import imagine
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
@@ -62,9 +63,9 @@ def _plan(
     def fit(count: int) -> list[int]:
         nonlocal gone
         for victim in asked[gone:count]:
-            _give(state, victim, used, -1)
+            imagine(state, victim, used, -1)
         for victim in asked[count:gone]:
-            _give(state, victim, used, 1)
+            imagine(state, victim, used, 1)
         gone = count
         return find_gpus(state, workload, used, masked)
 
@@ -79,13 +80,13 @@ def _plan(
     gpus = fit(most)
     chosen = asked[:most]
     for victim in list(chosen):
-        _give(state, victim, used, 1)
+        imagine(state, victim, used, 1)
         without = find_gpus(state, workload, used, masked)
         if without:
             gpus = without
             chosen.remove(victim)
         else:
-            _give(state, victim, used, -1)
+            imagine(state, victim, used, -1)
     return chosen, gpus
 
 
@@ -98,10 +99,3 @@ def _victims(state: State, shares: Shares, workload: int, baseline: Baseline) ->
     idle = loose[run.idle_cycles[loose] == 1]
     yield from (int(row) for row in idle[np.lexsort((-idle, -run.placed_ms[idle]))])
     yield from baseline.victims(state, shares, workload, loose[run.idle_cycles[loose] == 0])
-
-
-def _give(state: State, run: int, used: I64, sign: int) -> None:
-    alloc = int(state.run.first_alloc[run])
-    while alloc >= 0:
-        used[int(state.alloc.gpu[alloc])] += sign * int(state.alloc.milli[alloc])
-        alloc = int(state.alloc.next[alloc])
