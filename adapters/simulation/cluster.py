@@ -68,6 +68,8 @@ class Layout(NamedTuple):
     heartbeat_timeout_ms: int = 240_000
     start_timeout_ms: int = 900_000
     policy: Policy | None = None  # None = as pools begin: fair
+    idle_hold_ms: int | None = None  # None = as pools begin
+    idle_demotes: bool = False
 
     @property
     def gpus(self) -> int:
@@ -115,6 +117,8 @@ def opening(layout: Layout, start_ms: int, log_id: str, time_source: TimeSource 
                 heartbeat_timeout_ms=layout.heartbeat_timeout_ms,
                 start_timeout_ms=layout.start_timeout_ms,
                 node_loss_refund="since_checkpoint",
+                idle_hold_ms=layout.idle_hold_ms,
+                idle_hold_action="demote" if layout.idle_demotes else None,
                 reason="rules of the simulated cluster",
             ),
         ),

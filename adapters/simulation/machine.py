@@ -57,6 +57,10 @@ class Run:
         """Return the useful time done at ``at_ms``, which is at least what it resumed from."""
         return self.resume_from_ms + max(0, at_ms - self.works_from_ms)
 
+    def asleep(self, at_ms: int) -> bool:
+        """Tell whether its processes do nothing."""
+        return self.started and 0 <= self.fate.asleep_from_ms <= self.progress_ms(at_ms)
+
 
 class Machines:
     """All nodes, and the processes on their GPUs."""

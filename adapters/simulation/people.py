@@ -30,10 +30,11 @@ class Habits(NamedTuple):
     fails_always: int = 5_000
     cancelled: int = 5_000  # by its submitter, some time after submission
     refused_start: int = 2_000  # of runs: the agent cannot start it
+    falls_asleep: int = 0  # does no more work from a random point on, and keeps its GPUs to its end
 
 
 CALM = Habits(fails_once=0, fails_always=0, cancelled=0, refused_start=0)
-MOODY = Habits(fails_once=120_000, fails_always=50_000, cancelled=100_000, refused_start=40_000)
+MOODY = Habits(fails_once=120_000, fails_always=50_000, cancelled=100_000, refused_start=40_000, falls_asleep=250_000)
 
 
 class Fate(NamedTuple):
@@ -51,6 +52,7 @@ class Fate(NamedTuple):
     busy_milli: int  # of 1,000 per GPU
     memory_mib: int  # per GPU
     restart_ms: int  # to load a checkpoint
+    asleep_from_ms: int  # useful time from which on it does nothing; -1 = it always works
 
 
 def fate_of(seed: int, habits: Habits, pool: str, job: Job) -> Fate:
@@ -81,6 +83,7 @@ def fate_of(seed: int, habits: Habits, pool: str, job: Job) -> Fate:
         fails_runs = 1_000
     members = member_names(job.program)
     principal = members[dice.below(len(members))]
+    sleep = Dice(seed, "sleep", job.job_id)
     return Fate(
         workload=job.job_id,
         principal=principal,
@@ -107,4 +110,5 @@ def fate_of(seed: int, habits: Habits, pool: str, job: Job) -> Fate:
         busy_milli=dice.between(350, 980),
         memory_mib=dice.between(20_000, 76_000),
         restart_ms=dice.between(30, 120) * 1_000,
+        asleep_from_ms=sleep.below(job.duration_ms) if sleep.chance(habits.falls_asleep) else -1,
     )

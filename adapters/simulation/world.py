@@ -208,5 +208,6 @@ class World:
             memory_mib=memory,
             watts=watts,
             runs=tuple(node.runs),
+            idle_runs=tuple(key for key, run in node.runs.items() if run.asleep(at_ms)),
         )
         self._out.append(stated(at_ms, node.name, event, f"{node.name}.{node.beat}"))

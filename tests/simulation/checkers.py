@@ -19,6 +19,7 @@ from apportion.core.decisions import (
     Rejected,
     RunCancelled,
     RunClosed,
+    RunIdle,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -56,6 +57,8 @@ class Checker:
     pool: str = "h100"
     constant_supply_milli: int = 0  # 0 = nodes come and go, do not check
     start_ms: int = 0
+    idle_hold_ms: int = 0  # 0 = whatever the pool's limit is; else runs that do no work for so long are demoted
+    asleep: dict[str, int] = field(default_factory=dict)  # run -> since when, as told
     admitted: dict[str, WorkloadAdmitted] = field(default_factory=dict)
     runs: dict[str, Held] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)  # workload -> run
@@ -193,6 +196,11 @@ class Checker:
         assert held.payer == Payer.UNFUNDED.value, f"{key} is funded and preempted"
         assert batch.time_ms >= held.placed.protected_until_ms, f"{key} is protected and preempted"
         over = 2 * proof.victim_running_milli - proof.victim_gpus_milli > 2 * proof.victim_allowance_milli
+        demoted = proof.numbers.get("idle_since_ms", 0)
+        if demoted:
+            assert self.idle_hold_ms, f"{key}: runs that do no work are not demoted here: {proof}"
+            assert self.asleep.get(key) == demoted, f"{key} is called idle since {demoted}, told was {self.asleep.get(key)}"
+        idle_cycles = idle_cycles or demoted > 0
         assert idle_cycles or over, f"{key}: the certificate does not allow it: {proof}"
         wants = 2 * proof.beneficiary_running_milli + proof.beneficiary_gpus_milli
         assert wants <= 2 * proof.beneficiary_allowance_milli, f"{key}: the beneficiary is not funded: {proof}"
@@ -222,6 +230,16 @@ class Checker:
 
     def _nodesuspended(self, suspended: NodeSuspended, batch: CycleBatch) -> None:
         self.counts[f"suspended {suspended.reason}"] += 1
+
+    def _runidle(self, idle: RunIdle, batch: CycleBatch) -> None:
+        key = f"{idle.workload}#{idle.run}"
+        assert key in self.runs, f"{key} is said to do no work, and does not run"
+        if idle.since_ms:
+            assert batch.time_ms - idle.since_ms >= idle.limit_ms, f"{key} is called idle before the limit: {idle}"
+            assert self.idle_hold_ms in (0, idle.limit_ms)
+            self.asleep[key] = idle.since_ms
+        else:
+            assert self.asleep.pop(key, 0), f"{key} works again, and nobody said that it did not"
 
     def _fundingchanged(self, changed: FundingChanged, batch: CycleBatch) -> None:
         held = self.runs[f"{changed.workload}#{changed.run}"]

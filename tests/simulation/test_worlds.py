@@ -11,17 +11,17 @@ from apportion.adapters.simulation.trouble import QUIET
 from apportion.core.decisions import Rejected, RunClosed, RunPlaced, WorkloadRejected, decode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
-from tests.simulation.worlds import HOUR_MS, Setting, play, world_of
+from tests.simulation.worlds import HOUR_MS, MINUTE_MS, Setting, play, world_of
 
 STORMS = [
-    Setting(1, nodes=2, largest=16),
+    Setting(1, nodes=2, largest=16, idle_hold_ms=3 * MINUTE_MS),
     Setting(2, nodes=4, hours=5, largest=32, demand_milli=2_500),
     Setting(5, nodes=3, gpus_per_node=4, largest=4, cycle_ms=20_000),
     Setting(8, nodes=2, largest=16, demand_milli=900),
 ]
 ROUGH_STORMS = [
     Setting(3, nodes=2, hours=6, faults=ROUGH, cycle_ms=30_000),
-    Setting(6, nodes=3, hours=5, faults=ROUGH, time_source="stored"),
+    Setting(6, nodes=3, hours=5, faults=ROUGH, time_source="stored", idle_hold_ms=5 * MINUTE_MS),
     Setting(9, nodes=2, hours=5, faults=ROUGH, time_source="stored", cycle_ms=90_000),
 ]
 
@@ -51,6 +51,8 @@ def test_in_a_storm_everything_comes_to_an_end(setting: Setting) -> None:
     assert len(played.simulation.world.outcomes) == played.simulation.world.submitted
     counts = played.checker.counts
     assert counts["run node_lost"] + counts["run failed"] > 0, "a storm that nobody noticed tests nothing"
+    if setting.idle_hold_ms is not None:
+        assert counts["RunIdle"] and counts["funding idle_hold"], "nobody fell asleep, or nobody lost anything by it"
 
 
 @pytest.mark.parametrize("setting", ROUGH_STORMS, ids=name)

@@ -37,6 +37,7 @@ class Setting(NamedTuple):
     faults: FaultRates | None = None
     time_source: TimeSource = "stated"
     cycle_ms: int = MINUTE_MS
+    idle_hold_ms: int | None = None  # and then it is demoted
     patience: int = 40  # it must be drained after so many times its hours
 
 
@@ -63,7 +64,12 @@ def world_of(setting: Setting) -> World:
     options = WorldOptions(
         seed=setting.seed,
         length_ms=setting.hours * HOUR_MS,
-        layout=Layout(nodes=setting.nodes, gpus_per_node=setting.gpus_per_node),
+        layout=Layout(
+            nodes=setting.nodes,
+            gpus_per_node=setting.gpus_per_node,
+            idle_hold_ms=setting.idle_hold_ms,
+            idle_demotes=setting.idle_hold_ms is not None,
+        ),
         habits=setting.habits,
         rates=setting.rates,
         time_source=setting.time_source,
@@ -94,6 +100,7 @@ def _play(setting: Setting, watch: Callable[[Simulation, CycleBatch], None] | No
     constant = not setting.rates.replaced_days and arrive is None
     checker = Checker(
         start_ms=world.options.start_ms,
+        idle_hold_ms=setting.idle_hold_ms or 0,
         constant_supply_milli=world.options.layout.gpus * 1_000 if constant else 0,
     )
     simulation = Simulation(world, arrive=arrive)
