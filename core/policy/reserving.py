@@ -6,15 +6,16 @@ full of new long work on that day, for a large gang for ever (measured at 3 time
 hair below their allowance, and their budgets got 0.9 of what they were allowed). Each node's readiness is the instant at which it
 has enough GPUs free, by what is known of its runs: the stated limit; under policy ``fair`` for an unfunded run also the end of its
 protected time, for it may be asked to go then; for a stopping run the end of its grace; a run that states nothing is taken to end
-``UNKNOWN_RUNTIME_MS`` after its start. The earliest nodes that nobody has are kept: until then they take only work that is over
-before. Reservations are made anew in every cycle, so they die with their holders.
+``UNKNOWN_RUNTIME_MS`` after its start, but for who is not funded yet no node is kept on such a guess. The earliest nodes that
+nobody has are kept: until then they take only work that is over before. Reservations are made anew in every cycle, so they die
+with their holders.
 
 Pure functions of the state; nothing of it is stored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,6 @@ I64 = NDArray[np.int64]
 
 UNKNOWN_RUNTIME_MS = MS_PER_DAY
 NEVER_MS = 1 << 60
-AHEAD_HORIZONS = 4  # who is not funded yet has nodes kept for at most so many of his pool's horizons: what is far off is a guess
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Reservations:
     holder: I64
     until_ms: I64
     instants_ms: I64  # the distinct ``until_ms``, ascending
-    _free_ms: I64 | None = None  # per GPU when its last run gives it back, until something starts or is asked to stop
+    _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
 
     @classmethod
     def none(cls, state: State) -> Reservations:
@@ -47,17 +47,18 @@ class Reservations:
         nothing = np.zeros(state.node.used, dtype=np.int64)
         return cls({}, nothing, nothing.copy(), np.zeros(0, dtype=np.int64))
 
-    def free_ms(self, state: State) -> I64:
+    def free_ms(self, state: State, *, guess: bool) -> I64:
         """Return per GPU row the instant at which its last run is expected to give it back."""
-        if self._free_ms is None:
-            self._free_ms = np.full(state.gpu.used, state.counters.time_ms, dtype=np.int64)
+        if guess not in self._free_ms:
+            free_ms = np.full(state.gpu.used, state.counters.time_ms, dtype=np.int64)
             live = np.flatnonzero(state.alloc.column("milli"))
-            np.maximum.at(self._free_ms, state.alloc.gpu[live], release_times(state)[state.alloc.run[live]])
-        return self._free_ms
+            np.maximum.at(free_ms, state.alloc.gpu[live], release_times(state, guess=guess)[state.alloc.run[live]])
+            self._free_ms[guess] = free_ms
+        return self._free_ms[guess]
 
     def look_again(self) -> None:
         """Something started or was asked to stop: what was known of GPUs no longer holds."""
-        self._free_ms = None
+        self._free_ms.clear()
 
     def beside(self, state: State, workload: int) -> I64:
         """Return per node 1 where it is kept from the workload: for somebody else, and it does not say that it is over before."""
@@ -100,10 +101,15 @@ def expected_end(state: State, run: int) -> int:
     return max(int(state.run.placed_ms[run]) + UNKNOWN_RUNTIME_MS, state.counters.time_ms)
 
 
-def release_times(state: State) -> I64:
-    """Return per run row when the run is expected to give its GPUs back, never before now."""
+def release_times(state: State, *, guess: bool) -> I64:
+    """Return per run row when the run is expected to give its GPUs back, never before now.
+
+    Of one that states nothing and may not be told to go it is ``NEVER_MS``, unless it is to be guessed.
+    """
     run, now_ms = state.run, state.counters.time_ms
     until = expected_ends(state)
+    if not guess:
+        until = np.where(state.workload.expected_runtime_ms[run.column("workload")] > 0, until, NEVER_MS)
     evictable = np.minimum(until, run.column("protected_until_ms"))
     fair = state.pool.policy[run.column("pool")] == schema.FAIR
     until = np.where(fair & (run.column("payer") == schema.PAYER_UNFUNDED), evictable, until)
@@ -115,20 +121,20 @@ def release_times(state: State) -> I64:
 def reserve(state: State, reservations: Reservations, workload: int, funded_ms: int = 0) -> bool:
     """Keep the earliest nodes that are not kept yet for a workload that cannot start now; tell whether it was done.
 
-    For one that will be funded at ``funded_ms`` only, nothing is done when its nodes would be ready before that, or not for long.
+    For one that will be funded at ``funded_ms`` only, nothing is done when its nodes would be ready before that, or nobody knows
+    when they will be: then every node would idle for a guess.
     """
     now_ms, node, nodes = state.counters.time_ms, state.node, int(state.workload.nodes[workload])
     ready_ms = np.zeros(node.used, dtype=np.int64)
     need = max(1, int(state.workload.milli_per_node[workload]) // MILLI)
     pack.ready_times(
         int(state.workload.pool[workload]), need, now_ms, NEVER_MS, node.used, node.pool, node.first_gpu, node.gpus,
-        state.gpu.out, state.gpu.held_by, reservations.free_ms(state), ready_ms,
+        state.gpu.out, state.gpu.held_by, reservations.free_ms(state, guess=not funded_ms), ready_ms,
     )  # fmt: skip
     ready_ms[reservations.until_ms > 0] = NEVER_MS
     order = np.argsort(ready_ms, kind="stable")[:nodes]
     last_ms = int(ready_ms[order[-1]]) if len(order) == nodes else NEVER_MS
-    ahead_ms = AHEAD_HORIZONS * int(state.pool.horizon_ms[int(state.workload.pool[workload])])
-    if funded_ms and not funded_ms <= last_ms <= now_ms + ahead_ms:
+    if funded_ms and not funded_ms <= last_ms < NEVER_MS:
         return False
     reservations.starts_ms[workload] = 0 if last_ms == NEVER_MS else last_ms
     if last_ms < NEVER_MS:
