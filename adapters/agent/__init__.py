@@ -1,9 +1,10 @@
 """The node agent: starts what is placed, stops what is to be stopped, reports what it sees.
 
-``agent`` (the loops), ``membership`` (joining, heartbeats, leaving), ``follower`` and ``orders`` (what the decisions
-order), ``runs``, ``rundir``, ``sessions`` and ``shim`` (the processes and their supervisors), ``launch`` (what a command
-is given), ``reports`` and ``outbox`` (what is told, kept until acknowledged), ``memory`` (what survives a restart),
-``gpus`` and ``nvml`` (the hardware), ``logs`` (a run's output), ``main`` (the process).
+``agent`` (the loops), ``membership`` (joining, heartbeats), ``leaving`` (its runs stopped, then out of the pool),
+``follower`` and ``orders`` (what the decisions order), ``runs``, ``rundir``, ``sessions`` and ``shim`` (the processes and
+their supervisors), ``launch`` (what a command is given), ``reports`` and ``outbox`` (what is told, kept until
+acknowledged), ``memory`` (what survives a restart), ``gpus`` and ``nvml`` (the hardware), ``logs`` (a run's output),
+``main`` (the process).
 
 Decisions
     * One supervisor process per run, not the agent, is the parent of the command: it outlives the agent, and only a

@@ -3,7 +3,8 @@
 Four loops around one state: *follow* folds DECISIONS into ``Orders``; *tend* compares orders, run folders and
 processes, and acts; *report* sends the outbox; *beat* says that the node lives and what runs on it. All acting is
 level-triggered: whatever happened while the agent was away, comparing again is enough. So a duplicate decision is
-harmless, and so is ``kill -9`` of the agent at any point.
+harmless, and so is ``kill -9`` of the agent at any point. It ends on ``stop`` within seconds with or without a server, and
+leaves its runs alone; ``leaving`` stops them first.
 
 It decides nothing about runs: it starts what is placed, stops what is to be stopped, and refuses only what it cannot
 start. Its own clock measures graces and nothing else.
@@ -15,14 +16,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-import msgspec
-
-from apportion.adapters.agent.follower import Follower
+from apportion.adapters import ending
+from apportion.adapters.agent import leaving
+from apportion.adapters.agent.follower import Follower, log_id
 from apportion.adapters.agent.gpus import GpuSource
 from apportion.adapters.agent.launch import Refused, bare_spec, spec_of, submission_of
 from apportion.adapters.agent.membership import AgentSettings, Membership
-from apportion.adapters.agent.memory import Memory, WrongAgent
+from apportion.adapters.agent.memory import Memory
 from apportion.adapters.agent.orders import Order
 from apportion.adapters.agent.outbox import Outbox
 from apportion.adapters.agent.reports import Reports
@@ -31,8 +33,6 @@ from apportion.adapters.agent.runs import Happening, Runs
 from apportion.adapters.bus.connection import ApiError
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.publisher import OutcomeUnknown, PublishRefused
-from apportion.core.envelope import decode_envelope
-from apportion.core.events import LogOpened, decode_data
 
 __all__ = ["Agent", "AgentSettings"]
 
@@ -42,7 +42,6 @@ IDLE_S = 5.0
 RETRY_S = 0.5
 STARTS_AT_ONCE = 4  # then look at the rest again: a start costs some ten milliseconds
 WAITING_NOTE_S = 10.0
-LEAVE_PATIENCE_S = 30.0  # beyond the longest grace, when the node leaves
 
 
 class Agent:
@@ -61,6 +60,7 @@ class Agent:
         self._changed = asyncio.Event()
         self._posted = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._begun = asyncio.Event()  # it is known what runs here
         self._runs = Runs(self._dir, self._changed.set)
         self._membership = Membership(settings, gpus, memory, self._outbox)
         self._leaving = False  # nothing new is started
@@ -75,74 +75,54 @@ class Agent:
 
         Raises ``LogMismatch``, ``LogGap``, ``JoinRefused``: the agent must not go on, the runs do.
         """
-        self._memory.bind_log(await self._log_id())
-        await self._follower.catch_up()
-        self._adopt()
-        self._follower.save(now=True)  # from now on this agent has a memory: what is placed is placed on it
-        self._membership.join()
-        tasks = [
-            asyncio.create_task(self._follow(), name="follow"),
-            asyncio.create_task(self._tend(), name="tend"),
-            asyncio.create_task(self._report(ready), name="report"),
-            asyncio.create_task(self._beat(), name="beat"),
-            asyncio.create_task(self._stopping.wait(), name="stop"),
-        ]
+        tasks: list[asyncio.Task[Any]] = []
         try:
+            if await ending.until_stopped(self._stopping, self._begin()) is None:
+                logger.warning("stopped before the decisions were read to their end: nothing was started or stopped")
+                return
+            self._begun.set()
+            tasks = [
+                asyncio.create_task(self._follow(), name="follow"),
+                asyncio.create_task(self._tend(), name="tend"),
+                asyncio.create_task(self._report(ready), name="report"),
+                asyncio.create_task(self._beat(), name="beat"),
+                asyncio.create_task(self._stopping.wait(), name="stop"),
+            ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._follower.save(now=True)
-            await self._follower.close()
+            await ending.let_go(*tasks)
             self._runs.close()
+            await ending.within("closing the reader of DECISIONS", self._follower.close())
+            if self._begun.is_set():
+                self._follower.save(now=True)
 
-    async def leave(self, reason: str) -> None:
-        """Stop every run within its grace, then take the node out; then let ``run`` return.
+    async def _begin(self) -> None:
+        """Find out what is ordered and what runs here, and ask to join; waits through outages."""
+        self._memory.bind_log(await log_id(self._bus.events))
+        await self._follower.catch_up()
+        self._adopt()
+        self._follower.save(now=True)  # from now on this agent has a memory: what is placed is placed on it
+        self._membership.join()
+
+    async def leave(self, reason: str, tell: leaving.Tell = logger.info) -> None:
+        """Stop every run within its grace, then take the node out; then let ``run`` return. ``tell`` hears how it goes.
 
         Ends and checkpoints are reported as ever; a run that was only interrupted is not reported as failed: it ends
         with the node (``node.left``), and may be resumed elsewhere or at the next start.
         """
         self._leaving = True
-        longest_ms = 0
-        for key in self._runs.refs():
-            if not self._runs.over(key):
-                grace_ms = self._runs.spec(key).grace_ms
-                longest_ms = max(longest_ms, grace_ms)
-                self._runs.stop(key, grace_ms)
-        self._changed.set()
-        with contextlib.suppress(asyncio.TimeoutError):
-            async with asyncio.timeout(longest_ms / 1_000 + LEAVE_PATIENCE_S):
-                while any(not self._runs.over(key) for key in self._runs.refs()) or self._outbox:
-                    await asyncio.sleep(0.05)
-                self._membership.leave(reason)
-                self._posted.set()
-                while self._outbox:
-                    await asyncio.sleep(0.02)
-        self.stop()
+        try:
+            await leaving.leave(self._begun, self._runs, self._outbox, lambda: self._say_left(reason), tell)
+        finally:
+            self.stop()
+
+    def _say_left(self, reason: str) -> None:
+        self._membership.leave(reason)
+        self._posted.set()
 
     # -- start ---------------------------------------------------------------------------------------------------------
-
-    async def _log_id(self) -> str:
-        """Return the log's id, waiting until somebody has opened it."""
-        said = False
-        while True:
-            body = await self._bus.events.body_at(1)
-            if body is not None:
-                try:
-                    envelope = decode_envelope(body)
-                    opened = decode_data(envelope.type, envelope.v, envelope.data)
-                except msgspec.DecodeError as error:
-                    raise WrongAgent(f"the first record of the log cannot be read: {error}") from None
-                if not isinstance(opened, LogOpened):
-                    raise WrongAgent(f"the first record of the log is {envelope.type}, it must be log.opened")
-                return opened.log_id
-            if not said:
-                logger.info("waiting for log.opened: nobody has set up this log yet")
-                said = True
-            await asyncio.sleep(RETRY_S)
 
     def _adopt(self) -> None:
         """Settle what the decisions left behind while nobody looked: adopt what runs, end what is not ordered."""
@@ -183,8 +163,9 @@ class Agent:
                 self._posted.set()
             again_s = min(again_s, await _patiently(self._act, RETRY_S, IDLE_S))
             self._follower.save()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), again_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(again_s):
+                    await self._changed.wait()
 
     async def _report(self, ready: Callable[[], None]) -> None:
         while True:
@@ -258,6 +239,8 @@ class Agent:
         body = await self._bus.events.body_at(order.event_seq) if order.event_seq else None
         if order.stop is not None or order.closed:  # came while we read
             return 0.0
+        if self._leaving:  # who stops the runs would not see this one
+            return IDLE_S
         try:
             submitted = submission_of(order, body)
             folder = RunDir(self._dir, order.workload, order.run)

@@ -7,19 +7,53 @@ somebody else's. Nothing is acted on before the end of the log, as known at star
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Iterable
 
-from apportion.adapters.agent.memory import Follow, Memory, mark_of
+import msgspec
+
+from apportion.adapters.agent.memory import Follow, Memory, WrongAgent, mark_of
 from apportion.adapters.agent.orders import Orders
 from apportion.adapters.bus.decisions import NatsDecisionLog
+from apportion.adapters.bus.reader import NatsEventLog
 from apportion.adapters.bus.stream import StreamTail
 from apportion.core.decisions import decode_batch
-from apportion.core.envelope import StoredBatch
+from apportion.core.envelope import StoredBatch, decode_envelope
 from apportion.core.errors import LogMismatch
+from apportion.core.events import LogOpened, decode_data
+
+logger = logging.getLogger(__name__)
 
 BATCHES = 500
 SAVE_EVERY_S = 5.0
+RETRY_S = 0.5
+
+
+async def log_id(events: NatsEventLog) -> str:
+    """Return the log's id, waiting through outages and until somebody has opened it. Raises ``WrongAgent``."""
+    said = False
+    while True:
+        try:
+            body = await events.body_at(1) if await events.last_seq() else None
+        except TimeoutError as error:  # an outage at the start is an outage like any other
+            logger.warning("the bus does not answer (%s); trying again", error)
+            await asyncio.sleep(RETRY_S)
+            continue
+        if body is not None:
+            try:
+                envelope = decode_envelope(body)
+                opened = decode_data(envelope.type, envelope.v, envelope.data)
+            except msgspec.DecodeError as error:
+                raise WrongAgent(f"the first record of the log cannot be read: {error}") from None
+            if not isinstance(opened, LogOpened):
+                raise WrongAgent(f"the first record of the log is {envelope.type}, it must be log.opened")
+            return opened.log_id
+        if not said:
+            logger.info("waiting for log.opened: nobody has set up this log yet")
+            said = True
+        await asyncio.sleep(RETRY_S)
 
 
 class Follower:

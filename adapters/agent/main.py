@@ -1,7 +1,9 @@
 """The agent as a process: ``python -m apportion.adapters.agent.main``, and ``apportion agent``.
 
-Composition only. SIGTERM or an interrupt ends the agent and leaves its runs under their supervisors, to be adopted at
-the next start; SIGUSR1 makes the node leave: runs are stopped within their graces first.
+Composition only. SIGTERM or an interrupt ends the agent within seconds, whether a server answers or not, and leaves its
+runs under their supervisors, to be adopted at the next start. SIGUSR1 makes the node leave: runs are stopped within their
+graces first. The exit code is 0 in both cases, 1 where a person must look (the text says why), and ``ending.FORCED`` if
+the process had to be ended by its last resort, which touches no run either.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import socket
 import sys
 from collections.abc import Callable
 
+from apportion.adapters import ending
 from apportion.adapters.agent import nvml
 from apportion.adapters.agent.agent import Agent, AgentSettings
 from apportion.adapters.agent.gpus import GpuSource, SimulatedGpus
@@ -24,6 +27,8 @@ from apportion.adapters.home import Home
 from apportion.core.errors import ApportionError
 
 logger = logging.getLogger("apportion.agent")
+
+END_WITHIN_S = 10.0  # from SIGTERM, or from the end of leaving, to the end of the process
 
 
 def choose_gpus(simulated: int | None, known_ids: tuple[str, ...] = ()) -> GpuSource:
@@ -40,11 +45,12 @@ async def serve(
     simulated: int | None,
     url: str = "",
     ready: Callable[[str], None] = lambda _line: None,
+    tell: Callable[[str], None] = logger.info,
 ) -> None:
     """Be the agent of ``settings.node`` until a signal ends it; ``url`` empty means the home's embedded server.
 
-    ``ready`` is called with one line when the node has joined. Raises ``ApportionError`` for everything a person must
-    look at.
+    ``ready`` is called with one line when the node has joined, ``tell`` with what leaving waits for. Raises
+    ``ApportionError`` for everything a person must look at.
     """
     memory = Memory(home.agents / settings.node, settings.node, settings.principal)
     try:
@@ -55,13 +61,17 @@ async def serve(
             agent = Agent(settings, gpus, bus, memory)
             loop = asyncio.get_running_loop()
             leaving: list[asyncio.Task[None]] = []
-            for ending in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(ending, agent.stop)
-            loop.add_signal_handler(
-                signal.SIGUSR1, lambda: leaving.append(loop.create_task(agent.leave("stopped with its runs")))
-            )
+
+            def leave() -> None:
+                if not leaving:
+                    leaving.append(loop.create_task(agent.leave("stopped with its runs", tell)))
+                    leaving[0].add_done_callback(lambda _left: ending.last_resort(name, END_WITHIN_S))
+
+            loop.add_signal_handler(signal.SIGUSR1, leave)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGUSR1,))  # who started us may have kept it back till now
             line = f"node {settings.node} joined pool {settings.pool} with {gpus.count} {gpus.kind} GPUs"
-            await agent.run(lambda: ready(line))
+            with ending.on_signals(name, agent.stop, END_WITHIN_S):
+                await agent.run(lambda: ready(line))
     finally:
         memory.close()
 

@@ -23,6 +23,7 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 
+from apportion.adapters import ending
 from apportion.adapters.bus import frames
 from apportion.core.errors import ApportionError
 
@@ -107,49 +108,53 @@ class Connection:
         client = connection.client
         if bulk:
             connection._parser = frames.install(client)
-        try:
-            await asyncio.wait_for(
-                client.connect(
-                    url,
-                    name=name,
-                    error_cb=connection._on_error,
-                    disconnected_cb=connection._on_lost,
-                    reconnected_cb=connection._on_back,
-                    closed_cb=connection._on_closed,
-                    max_reconnect_attempts=-1,
-                    reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # a float works, the hint says int
-                    ping_interval=PING_INTERVAL_S,
-                    max_outstanding_pings=2,
-                    pending_size=0,
-                    inbox_prefix=inbox_prefix or inbox_of(url),
-                ),
-                timeout_s,
+        connecting = asyncio.get_running_loop().create_task(
+            client.connect(
+                url,
+                name=name,
+                error_cb=connection._on_error,
+                disconnected_cb=connection._on_lost,
+                reconnected_cb=connection._on_back,
+                closed_cb=connection._on_closed,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # a float works, the hint says int
+                ping_interval=PING_INTERVAL_S,
+                max_outstanding_pings=2,
+                pending_size=0,
+                inbox_prefix=inbox_prefix or inbox_of(url),
             )
+        )
+        try:
+            await asyncio.wait((connecting,), timeout=timeout_s)
+            if not connecting.done():
+                raise TimeoutError
+            connecting.result()
         except (TimeoutError, OSError, nats.errors.Error) as error:
             connection._closing = True
+            await ending.let_go(connecting)
             with contextlib.suppress(Exception):
-                await client.close()
+                await ending.within(f"closing the connection to {connection.url}", client.close())
             why = client.last_error or error  # "Authorization Violation" is retried until the time is over
             raise BusUnreachable(
                 f"no NATS server lets us in at {connection.url} ({type(why).__name__}: {why}); "
                 "start one with `apportion up`, or give the right URL, user and password"
             ) from error
+        finally:
+            await ending.let_go(connecting)
         connection._up.set()
-        connection._watchdog = asyncio.get_running_loop().create_task(connection._watch())
+        connection._watchdog = asyncio.get_running_loop().create_task(connection._watch(), name="the watch over the connection")
         return connection
 
     async def close(self) -> None:
-        """Close the connection; harmless when closed."""
+        """Close the connection within seconds, whatever the server does; harmless when closed."""
         self._closing = True
         if self._watchdog is not None:
-            self._watchdog.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watchdog
+            await ending.let_go(self._watchdog)
             self._watchdog = None
         self._up.set()
         if not self.client.is_closed:
             with contextlib.suppress(TimeoutError, OSError, nats.errors.Error):
-                await asyncio.wait_for(self.client.close(), 5.0)
+                await ending.within(f"closing the connection to {self.url}", self.client.close())
 
     async def __aenter__(self) -> Connection:
         return self
@@ -173,7 +178,8 @@ class Connection:
                 self._up.set()
                 break
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._up.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._up.wait()
         self.check_open()
 
     def check_open(self) -> None:

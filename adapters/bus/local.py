@@ -6,6 +6,7 @@ what speaks through that one connection.
 
 from __future__ import annotations
 
+from apportion.adapters import ending
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.decisions import NatsDecisionLog
@@ -71,10 +72,10 @@ class Bus:
         )
 
     async def close(self) -> None:
-        """Close everything; harmless when closed."""
-        await self.publisher.close()
-        await self.events.close()
-        await self.decisions.close()
+        """Close everything within seconds, whatever the server does; harmless when closed."""
+        await ending.within("closing the publisher", self.publisher.close())
+        await ending.within("closing the reader of EVENTS", self.events.close())
+        await ending.within("closing the reader of DECISIONS", self.decisions.close())
         await self.connection.close()
 
     async def __aenter__(self) -> Bus:

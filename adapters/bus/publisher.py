@@ -159,7 +159,8 @@ class Publisher:
             self._check_open()
             self._drained.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._drained.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._drained.wait()
         error, self._first_error = self._first_error, None
         if error is not None:
             raise error

@@ -109,6 +109,7 @@ class EmbeddedServer:
         self._max_file_bytes = max_file_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._file: ServerFile | None = None
+        self._given_up = False
 
     # -- what is known of it -------------------------------------------------------------------------------------------
 
@@ -171,6 +172,7 @@ class EmbeddedServer:
         Raises ``ServerError`` with the end of the server's log when it does not come up within ``timeout_s``.
         """
         deadline = time.monotonic() + timeout_s
+        self._given_up = False
         self.home.ensure()
         for folder in (self.home.jetstream, self.home.logs):
             folder.mkdir(parents=True, exist_ok=True)
@@ -179,6 +181,10 @@ class EmbeddedServer:
                 return self._attach(deadline, lock.fileno())
             self._launch(lock.fileno(), deadline)
         return self
+
+    def give_up(self) -> None:
+        """Let a ``start`` that waits in another thread raise ``ServerError`` at once."""
+        self._given_up = True
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Stop the server cleanly (SIGTERM), by its pid; harmless when it is gone already."""
@@ -199,7 +205,7 @@ class EmbeddedServer:
 
     def _attach(self, deadline: float, lock_fd: int) -> EmbeddedServer:
         """Wait until the process that holds the lock has written ``server.json`` and answers; adopt it."""
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._given_up:
             other = EmbeddedServer.running(self.home)
             if other is not None:
                 if other.sync != self.sync and self.sync == "always":
@@ -258,7 +264,7 @@ jetstream {{
 
     def _wait_until_ready(self, ports_file: Path, max_file: int, deadline: float) -> None:
         assert self._process is not None
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._given_up:
             if self._process.poll() is not None:
                 code = self._process.returncode
                 raise ServerError(f"nats-server ended with code {code} at start:\n{self._log_end()}")

@@ -1,0 +1,140 @@
+"""Closing steps end within their bounds, whatever they wait for; a process that hangs all the same is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from apportion.adapters import ending
+
+Run = Callable[..., Any]
+
+
+async def deaf(times: int) -> None:
+    """A task that hears only the cancellation after ``times`` others."""
+    for _ in range(times):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3_600)
+    await asyncio.sleep(3_600)
+
+
+def test_a_step_that_gets_no_answer_is_given_up_and_said(run_async: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        began = time.monotonic()
+        assert not await ending.within("closing the door", deaf(1), 0.2)
+        assert time.monotonic() - began < 3
+
+    run_async(scenario(), 10.0)
+    assert "closing the door took longer than 0.2 s and was given up" in caplog.text
+
+
+def test_a_step_in_time_is_taken_and_its_error_is_the_callers(run_async: Run) -> None:
+    async def fails() -> None:
+        raise OSError("no such door")
+
+    async def scenario() -> None:
+        assert await ending.within("closing the door", asyncio.sleep(0.01), 5.0)
+        with pytest.raises(OSError, match="no such door"):
+            await ending.within("closing the door", fails(), 5.0)
+
+    run_async(scenario(), 10.0)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_tasks_that_miss_a_cancellation_are_cancelled_again(run_async: Run, times: int) -> None:
+    async def scenario() -> None:
+        task = asyncio.create_task(deaf(times))
+        await asyncio.sleep(0)
+        assert await ending.let_go(task, seconds=5.0)
+        assert task.cancelled()
+
+    run_async(scenario(), 10.0)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_loop_with_wait_for_ends_whenever_its_news_comes(run_async: Run, turns: int) -> None:
+    """With one ``cancel`` it does not, where the news comes a turn or two before: the reason for this module."""
+
+    async def scenario() -> None:
+        news = asyncio.Event()
+
+        async def loop() -> None:
+            while True:
+                news.clear()
+                try:
+                    await asyncio.wait_for(news.wait(), 3_600)
+                except TimeoutError:
+                    continue
+
+        task = asyncio.create_task(loop())
+        await asyncio.sleep(0.01)
+        news.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert await ending.let_go(task, seconds=5.0)
+
+    run_async(scenario(), 10.0)
+
+
+def test_a_task_that_never_ends_is_named(run_async: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        task = asyncio.create_task(deaf(4), name="the deaf one")
+        await asyncio.sleep(0)
+        assert not await ending.let_go(task, seconds=0.6)
+        while not task.done():  # the test must not leave it behind
+            task.cancel()
+            await asyncio.sleep(0)
+
+    with caplog.at_level(logging.WARNING):
+        run_async(scenario(), 10.0)
+    assert "the deaf one did not hear within 0.6 s" in caplog.text
+
+
+def test_a_step_is_taken_until_it_is_told_to_stop(run_async: Run) -> None:
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        done = await ending.until_stopped(stop, asyncio.sleep(0.01, result=7))
+        assert done is not None
+        assert done.result() == 7
+        asyncio.get_running_loop().call_later(0.05, stop.set)
+        assert await ending.until_stopped(stop, asyncio.sleep(3_600)) is None
+        assert await ending.until_stopped(stop, asyncio.sleep(0.05, result=8), patience_s=5.0) is not None
+        assert await ending.until_stopped(stop, asyncio.sleep(3_600), patience_s=0.05) is None
+
+    run_async(scenario(), 10.0)
+
+
+HANGING = """
+import asyncio, os, signal, time
+from apportion.adapters import ending
+async def hang():
+    with ending.on_signals("the test's process", lambda: None, 0.5):
+        print("on", flush=True)
+        await {what}
+asyncio.run(hang())
+"""
+
+
+@pytest.mark.parametrize("what", ["asyncio.sleep(3600)", "asyncio.to_thread(time.sleep, 3600)"])
+def test_the_last_resort_ends_the_process_and_says_so(what: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANGING.format(what=what)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "on\n"
+        process.terminate()
+        _out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == ending.FORCED
+    assert "the test's process was told to end and had not after 0.5 s" in err
+    assert f"exit code {ending.FORCED}" in err
