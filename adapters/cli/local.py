@@ -1,13 +1,12 @@
 """Verbs that run processes: up, demo, serve, project, agent, ingress, and bench.
 
 ``up`` is all of them in one tree with the embedded server, for one machine. Each verb runs until a signal ends it; ending
-the agent leaves its runs under their supervisors, and the next start adopts them.
+the agent leaves its runs under their supervisors, and the next start adopts them. None of them needs a server to end.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,10 +169,7 @@ async def ingress(place: Place) -> Answer:
     from apportion.adapters.ingress.app import serve as serve_ingress
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    stop = asyncio.Event()
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(ending, stop.set)
-    await serve_ingress(_url(place), stop)
+    await serve_ingress(_url(place), asyncio.Event())
     return Answer()
 
 

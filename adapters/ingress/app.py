@@ -32,6 +32,7 @@ from faststream import ExceptionMiddleware, FastStream
 from faststream.nats import NatsBroker, NatsMessage
 from nats.aio.client import Client
 
+from apportion.adapters import ending
 from apportion.adapters.bus.connection import inbox_of
 from apportion.adapters.bus.topology import EVENTS
 from apportion.adapters.ingress.check import (
@@ -54,6 +55,8 @@ QUEUE = "ingress"
 REST_QUEUE = "ingress-rest"  # another group: in one group the server would choose between it and the type's own handler
 WORKERS = 16
 ACK_TIMEOUT_S = 5.0
+FINISH_S = 8.0  # at the end, for the requests in progress: one that gets no answer from the log has ended by then
+END_WITHIN_S = 15.0
 NOT_STORED = "not_stored"  # the log did not take it; nothing is stored
 OUTCOME_UNKNOWN = "outcome_unknown"  # no answer from the log; it may be stored
 INTERNAL_ERROR = "internal_error"  # a bug of the ingress, written to its log
@@ -78,7 +81,7 @@ class Ingress:
             max_reconnect_attempts=-1,  # the library's default gives up for good after two minutes
             pending_size=0,  # what cannot be sent now fails now, instead of being stored long after the sender gave up
             ping_interval=5,
-            graceful_timeout=10.0,
+            graceful_timeout=FINISH_S,
             logger=None,
         )
         self._kept: list[Any] = [self._handle(event_type) for event_type in ACCEPTED]  # the broker holds them weakly
@@ -95,6 +98,7 @@ class Ingress:
         status(self.status)
         self._kept += [rest, status]
         self.app = FastStream(self.broker, logger=None)
+        self._client: Client | None = None
 
     def _handle(self, event_type: str) -> Any:
         event_class = EVENT_CLASSES[event_type, NEWEST[event_type]]
@@ -192,29 +196,49 @@ class Ingress:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Ingress]:
         """Answer requests while the context is open."""
-        await self.broker.start()
-        client = await self.broker.connect()
-        for _ in range(2):  # its ping overtakes commands still in the client's buffer; the second one cannot
-            await client.flush()
+        await self.start()
         try:
             yield self
         finally:
-            await self.broker.stop()
+            await self.close()
+
+    async def start(self) -> None:
+        """Begin to answer; waits for a server without end."""
+        await self.broker.start()
+        client = self._client = await self.broker.connect()
+        for _ in range(2):  # its ping overtakes commands still in the client's buffer; the second one cannot
+            await client.flush()
+
+    async def close(self) -> None:
+        """Finish the requests in progress and close the connection, within seconds whatever the server does."""
+        try:
+            await ending.within("finishing the requests in progress", self.broker.stop(), FINISH_S + ending.STEP_S)
+        except (TimeoutError, nats.errors.Error, OSError) as error:
+            logger.warning("the server is away (%s): requests in progress, if any, are not answered", type(error).__name__)
+        if self._client is not None and not self._client.is_closed:
+            with contextlib.suppress(TimeoutError, nats.errors.Error, OSError):
+                await ending.within("closing the connection", self._client.close())
 
 
 async def serve(
     url: str, stop: asyncio.Event, *, inbox_prefix: str = "", ready: Callable[[str], None] | None = None
 ) -> None:
-    """Answer requests at ``url`` until ``stop`` is set. Connects for good: a lost server is waited for.
+    """Answer requests at ``url`` until ``stop``, SIGTERM or an interrupt. Connects for good: a lost server is waited for.
 
     ``ready`` is told one line when requests are answered.
     """
-    async with Ingress(url, inbox_prefix=inbox_prefix).running():
-        told = f"answers requests on {INGRESS_PREFIX}.<principal>.<type> and {STATUS_SUBJECT}"
-        logger.info("ingress %s", told)
-        if ready is not None:
-            ready(told)
-        await stop.wait()
+    ingress = Ingress(url, inbox_prefix=inbox_prefix)
+    try:
+        with ending.on_signals("apportion ingress", stop.set, END_WITHIN_S):
+            if await ending.until_stopped(stop, ingress.start()) is None:
+                return
+            told = f"answers requests on {INGRESS_PREFIX}.<principal>.<type> and {STATUS_SUBJECT}"
+            logger.info("ingress %s", told)
+            if ready is not None:
+                ready(told)
+            await stop.wait()
+    finally:
+        await ingress.close()
 
 
 async def _checked(message: NatsMessage) -> Accepted:

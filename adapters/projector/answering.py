@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import msgspec
 
+from apportion.adapters import ending
 from apportion.adapters.asking import PART_HEADER, SUBJECT, split
 from apportion.adapters.projector.following import Follower
 from apportion.projections import audit, queries
@@ -82,10 +83,8 @@ class Answering:
     async def close(self) -> None:
         """Stop answering; questions in progress are dropped."""
         if self._subscription is not None and not self._client.is_closed:
-            await self._subscription.unsubscribe()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            await ending.within("no longer listening to questions", self._subscription.unsubscribe())
+        await ending.let_go(*self._tasks)
         while not self._cursors.empty():
             self._cursors.get_nowait().close()
         self._readers.shutdown()

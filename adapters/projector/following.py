@@ -47,7 +47,7 @@ class Follower:
         self._decisions = decisions
         self._writer = ThreadPoolExecutor(1, "projector-write")
         self._stopping = False
-        self._tail: Tail[StoredBatch] | None = None
+        self._tails: tuple[Tail[StoredBatch], Tail[Record]] | tuple[()] = ()
         self._refresh_wanted = False
         self._changed = asyncio.Event()
         self._quiet_work: list[tuple[Callable[[], object], asyncio.Future[object]]] = []
@@ -58,8 +58,8 @@ class Follower:
         self._wake()
 
     def _wake(self) -> None:
-        if self._tail is not None:
-            self._tail.wake()
+        for tail in self._tails:
+            tail.wake()
 
     async def fresh(self) -> None:
         """Return when what is committed now can be read."""
@@ -100,8 +100,9 @@ class Follower:
     async def run(self) -> None:
         """Follow both streams until ``stop``. Raises what the streams or the projection raise."""
         at = self.projection
-        batches = self._tail = self._decisions.tail(at.wants_after_decision_seq)
+        batches = self._decisions.tail(at.wants_after_decision_seq)
         records = self._events.tail(at.wants_after_seq)
+        self._tails = (batches, records)
         committed_at = 0.0
         try:
             while not self._stopping:
@@ -117,7 +118,7 @@ class Follower:
         finally:
             await batches.close()
             await records.close()
-            self._tail = None
+            self._tails = ()
             self._tell()
 
     async def _more(self, batches: Tail[StoredBatch], committed_at: float) -> list[StoredBatch]:
@@ -148,6 +149,8 @@ class Follower:
                 continue
             read: list[Record] = []
             while (missing := batch.input_seq - self.projection.wants_after_seq - len(read)) > 0:
+                if self._stopping:
+                    return  # a server that is gone does not send them any more; the next start reads both again
                 read += await records.take(missing)
             await loop.run_in_executor(self._writer, self.projection.ingest, read, answered)
             answered = []

@@ -1,20 +1,20 @@
 """The projector as a process: ``apportion project``.
 
 Composition only: bus, projection, follower, answers, published copies, signals. SIGTERM and an interrupt end it after the
-commit in progress, with a last copy; a kill at any moment loses nothing, because rows and position are one transaction.
+commit in progress, with a last copy, whether a server answers or not; a kill at any moment loses nothing, because rows and
+position are one transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import duckdb
 
+from apportion.adapters import ending
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.home import Home
 from apportion.adapters.projector.answering import Answering
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 PUBLISH_EVERY_S = 30.0
 REBUILDS_MAX = 3
-STOP_PATIENCE_S = 10.0
+END_WITHIN_S = 25.0  # most of it for the commit in progress and the copy of a large file
 MEMORY_LIMIT = "2GB"
 
 
@@ -47,9 +47,10 @@ async def serve(
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    async with await (Bus.open(url, name="apportion project") if url else Bus.at_home(home, name="apportion project")) as bus:
+    name = "apportion project"
+    async with await (Bus.open(url, name=name) if url else Bus.at_home(home, name=name)) as bus:
         projector = Projector(home, bus, publish_every_s=publish_every_s, ready=ready)
-        with _signals(projector.stop):
+        with ending.on_signals(name, projector.stop, END_WITHIN_S):
             await projector.run(rebuild=rebuild)
 
 
@@ -78,16 +79,14 @@ class Projector:
         await self._answering.open()
         try:
             for attempt in range(REBUILDS_MAX + 1):
-                building = asyncio.create_task(
-                    open_or_build(
-                        self._home.projection, self._bus.events, self._bus.decisions, rebuild=rebuild, tell=self._building
-                    )
+                building = open_or_build(
+                    self._home.projection, self._bus.events, self._bus.decisions, rebuild=rebuild, tell=self._building
                 )
-                projection = await self._unless_stopped(building)
-                if projection is None:
+                built = await ending.until_stopped(self._stopping, building)
+                if built is None:
                     return
                 try:
-                    await self._follow(projection)
+                    await self._follow(built.result())
                     return
                 except ProjectionBroken as broken:
                     if attempt == REBUILDS_MAX:
@@ -97,17 +96,6 @@ class Projector:
                     rebuild = True
         finally:
             await self._answering.close()
-
-    async def _unless_stopped(self, building: asyncio.Task[Projection]) -> Projection | None:
-        stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait((building, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if building.done():
-            return building.result()
-        building.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await building
-        return None
 
     def _building(self, done: int, last: int) -> None:
         self._answering.building = f"it is being built from the log, {done:,} of {last:,} cycles are in"
@@ -129,9 +117,7 @@ class Projector:
             finally:
                 announcing.cancel()
         finally:
-            publishing.cancel()
-            following.cancel()
-            await asyncio.gather(following, publishing, return_exceptions=True)
+            await ending.let_go(following, publishing)
             self._answering.unfollow("it is being closed")
             await self._close(follower)
 
@@ -174,19 +160,3 @@ def _limit(con: duckdb.DuckDBPyConnection) -> None:
     """Bound what the engine takes. One thread: each query runs on its caller's, and small inserts are quicker alone."""
     con.execute(f"set global memory_limit = '{MEMORY_LIMIT}'")
     con.execute("set global threads = 1")
-
-
-@contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on SIGTERM and on an interrupt."""
-    loop = asyncio.get_running_loop()
-    endings = (signal.SIGTERM, signal.SIGINT)
-    for ending in endings:
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-            loop.add_signal_handler(ending, stop)
-    try:
-        yield
-    finally:
-        for ending in endings:
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.remove_signal_handler(ending)

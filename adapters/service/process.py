@@ -1,17 +1,17 @@
 """The scheduler as a process: ``apportion serve``.
 
-Composition only: bus, snapshots, signals around one ``SchedulerService``. SIGTERM and an interrupt end it cleanly.
+Composition only: bus, snapshots, signals around one ``SchedulerService``. SIGTERM and an interrupt end it cleanly:
+exit code 0 within seconds, also when no server answers; then what was not decided is left to the next start.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import sys
 from collections.abc import Callable
 
+from apportion.adapters import ending
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.home import Home
 from apportion.adapters.service.scheduler import SchedulerService, Settings
@@ -20,6 +20,7 @@ from apportion.adapters.snapshots import DiskSnapshots
 logger = logging.getLogger(__name__)
 
 TAKEOVER_AFTER_S = 5.0
+END_WITHIN_S = 25.0  # most of it for the snapshot of a large state; a server that does not answer costs STOP_PATIENCE_S
 
 
 async def serve(
@@ -47,18 +48,12 @@ async def serve(
             role="standby" if standby else "leader",
             settings=Settings(takeover_after_s=takeover_after_s if standby else None),
         )
-        loop = asyncio.get_running_loop()
-        for ending in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-                loop.add_signal_handler(ending, service.stop)
-        announcing = loop.create_task(_announce(service, ready))
+        announcing = asyncio.get_running_loop().create_task(_announce(service, ready))
         try:
-            await service.run()
+            with ending.on_signals(name, service.stop, END_WITHIN_S):
+                await service.run()
         finally:
             announcing.cancel()
-            for ending in (signal.SIGTERM, signal.SIGINT):
-                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                    loop.remove_signal_handler(ending)
 
 
 async def _announce(service: SchedulerService, ready: Callable[[str], None] | None) -> None:

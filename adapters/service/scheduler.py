@@ -20,6 +20,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from apportion.adapters import ending
 from apportion.adapters.bus.stream import Tail
 from apportion.adapters.service.ports import EventPublisher, FollowedDecisions, FollowedEvents, Snapshots
 from apportion.adapters.service.recovery import StoredCycles, restore
@@ -36,7 +37,7 @@ Role = Literal["leader", "standby"]
 
 CATCH_UP_RECORDS = 16_384
 FOLLOW_RECORDS = 10_000
-STOP_PATIENCE_S = 5.0
+STOP_PATIENCE_S = 5.0  # for the cycle in progress; the logs wait through any outage, which is wrong for a core that is to end
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class SchedulerService:
     async def run(self) -> None:
         """Catch up, then follow until ``stop``. Raises what ended it otherwise; then nothing more is written."""
         try:
-            if await self._unless_stopped(self._catch_up()) and await self._unless_stopped(self._follow()):
+            if await self._done_in_time(self._catch_up()) and await self._done_in_time(self._follow()):
                 await self._ticker.close()
                 await self._save_snapshot()
             else:
@@ -139,24 +140,9 @@ class SchedulerService:
         finally:
             await self._close()
 
-    async def _unless_stopped(self, step: Coroutine[None, None, None]) -> bool:
-        """Run one step to its end; when told to stop, give it a while to end by itself. False when it did not.
-
-        The logs wait through any outage, which is right for a core that goes on and wrong for one that is to end.
-        """
-        loop = asyncio.get_running_loop()
-        task, stop = loop.create_task(step), loop.create_task(self._stop.wait())
-        try:
-            await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                await asyncio.wait([task], timeout=STOP_PATIENCE_S)
-            if task.done():
-                task.result()
-            return task.done()
-        finally:
-            stop.cancel()
-            task.cancel()
-            await asyncio.gather(stop, task, return_exceptions=True)
+    async def _done_in_time(self, step: Coroutine[None, None, None]) -> bool:
+        """Take one step; False when it had to be given up because this service is to end and the logs do not answer."""
+        return await ending.until_stopped(self._stop, step, patience_s=STOP_PATIENCE_S) is not None
 
     # -- catching up ---------------------------------------------------------------------------------------------------
 
@@ -372,14 +358,13 @@ class SchedulerService:
         await self._ticker.close()
         committing, self._committing = self._committing, None
         if committing is not None:  # ended by something else: what is stored will be read at the next start
-            committing.cancel()
-            await asyncio.gather(committing, return_exceptions=True)
+            await ending.let_go(committing)
         ended = self._ended
         self._told.fail(lambda _seq: ApportionError(f"the core has ended: {ended}"))
-        await self._drop_decision_tail()
+        await ending.within("closing the reader of DECISIONS", self._drop_decision_tail())
         tail, self._tail = self._tail, None
         if tail is not None:
-            await tail.close()
+            await ending.within("closing the reader of EVENTS", tail.close())
 
 
 @contextlib.contextmanager

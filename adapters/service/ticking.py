@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from apportion.adapters import ending
 from apportion.adapters.service.ports import EventPublisher
 from apportion.core.engine import Core
 from apportion.core.envelope import subject_of
@@ -101,8 +102,7 @@ class Ticker:
         """Forget the tick under way."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await ending.let_go(task)
 
     def _write(self, why: Why, at_ms: int) -> None:
         self._task = asyncio.get_running_loop().create_task(publish_tick(self._publisher, self._principal, why, at_ms))
