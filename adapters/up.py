@@ -2,7 +2,8 @@
 
 Decides nothing about the log beyond its first records. It starts the parts in order, starts again what dies, and ends
 them in the reverse order when told to: the agent, then the readers, then the core (which makes a snapshot), then the
-server. Any of them may be killed at any point; each finds its place in the log again.
+server. Any of them may be killed at any point; each finds its place in the log again. Each part has a bound for its end, with
+or without a server, and the person at the terminal hears which part is waited for.
 
 It must never end a run: runs live under their supervisors and are adopted at the next start. Only ``stop_runs`` ends
 them, within their graces, and takes the node out of the pool first.
@@ -20,18 +21,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from apportion.adapters import ending
 from apportion.adapters.agent import nvml
 from apportion.adapters.agent.naming import node_name, principal_token
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer, ServerError
 from apportion.adapters.home import DEFAULT_DIR, Home
 from apportion.adapters.local import opening
-from apportion.adapters.local.children import Child, ending
+from apportion.adapters.local.children import Child, ended_with
 from apportion.adapters.local.names import host_node, user_principal
 from apportion.core.errors import ApportionError
 
 SIMULATED_GPUS = 8
-STOP_RUNS_PATIENCE_S = 3_700.0  # the longest grace is an hour
+STOP_RUNS_PATIENCE_S = 3_700.0  # the longest grace is an hour; the agent itself stops waiting when those of its runs are over
+END_WITHIN_S = 10.0  # for what is left when the parts have ended
+SERVER_START_S = 5.0  # for a start of the server that is under way then, to hear that it is given up
 SERVER_RETRY_S = 1.0
 STILL_WAITING_S = 10.0
 Tell = Callable[[str], None]
@@ -69,16 +73,24 @@ async def up(home: Home, options: UpOptions, tell: Tell, stop: asyncio.Event | N
 
     Raises ``AlreadyUp``, ``ServerError``, ``ChildFailed``, ``OtherLog``: each says what to do.
     """
-    stopping = stop or asyncio.Event()
+    stopping, signalled = stop or asyncio.Event(), False
     loop = asyncio.get_running_loop()
-    for how in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(how, stopping.set)
+
+    def told() -> None:
+        nonlocal signalled
+        signalled = True
+        stopping.set()
+
+    for how in ending.SIGNALS:
+        loop.add_signal_handler(how, told)
     try:
         with _alone(home.ensure()):
             await Tree(home, options, tell).run(stopping)
     finally:
-        for how in (signal.SIGTERM, signal.SIGINT):
+        for how in ending.SIGNALS:
             loop.remove_signal_handler(how)
+        if signalled:
+            ending.last_resort("apportion up", END_WITHIN_S)
 
 
 @contextlib.contextmanager
@@ -118,6 +130,7 @@ class Tree:
             if note:
                 tell(f"{'note':<12} {note}")
         self.children: list[Child] = []
+        self._starting: asyncio.Task[EmbeddedServer] | None = None
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Start everything, keep it running until ``stopping``, end everything."""
@@ -174,7 +187,8 @@ class Tree:
         for child in self.children:
             while not child.ready.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(child.ready.wait(), STILL_WAITING_S)
+                    async with asyncio.timeout(STILL_WAITING_S):
+                        await child.ready.wait()
                 if not child.ready.is_set():
                     self._tell(f"{child.name:<12} not ready yet, still waiting (log: {child.log_path})")
         here = shlex.quote(str(self._home.root))
@@ -195,9 +209,10 @@ class Tree:
             self._tell(f"{'server':<12} is gone; starting it again (log: {self._server.log_path})")
             while True:
                 try:
-                    await asyncio.to_thread(self._server.start)
+                    self._starting = asyncio.create_task(asyncio.to_thread(self._server.start))
+                    await asyncio.shield(self._starting)  # a thread cannot be cancelled: ``_end`` waits for it
                     break
-                except ServerError as error:
+                except (ServerError, OSError) as error:
                     self._tell(f"{'server':<12} {error}; again in {SERVER_RETRY_S:g} s")
                     await asyncio.sleep(SERVER_RETRY_S)
             self._tell(f"{'server':<12} pid {self._server.pid}  {self._server.url}")
@@ -213,11 +228,18 @@ class Tree:
             else:
                 await child.stop()
             if child.process is not None:
-                self._tell(f"{child.name:<12} stopped ({ending(child.process.returncode or 0)})")
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(self._server.stop)
+                self._tell(f"{child.name:<12} stopped ({ended_with(child.process.returncode or 0)})")
+        await ending.let_go(*tasks)
+        if self._starting is not None and not self._starting.done():
+            self._server.give_up()
+            self._tell(f"{'server':<12} does not come up; its start is given up")
+            done, _ = await asyncio.wait((self._starting,), timeout=SERVER_START_S)
+            for start in done:
+                start.exception()  # that it was given up is no news
+        stopping = asyncio.create_task(asyncio.to_thread(self._server.stop))
+        while not (await asyncio.wait((stopping,), timeout=STILL_WAITING_S))[0]:
+            self._tell(f"{'server':<12} is still ending (log: {self._server.log_path})")
+        stopping.result()
         self._tell(f"{'server':<12} stopped")
 
 

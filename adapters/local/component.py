@@ -1,13 +1,15 @@
 """What a child of ``up`` runs: ``python -m apportion.adapters.local.component NAME ...``.
 
 One of the program's processes, wired to its parent by two descriptors named in the environment: on one it writes a line
-when it is ready, on the other it learns that the parent is gone, and then ends as if it had been told to (SIGTERM).
+when it is ready, and further lines that a person should read; on the other it learns that the parent is gone, and then ends
+as if it had been told to (SIGTERM).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -18,21 +20,25 @@ from typing import Any
 
 from apportion.adapters.build import keep_kernels_apart
 
-READY_FD = "APPORTION_READY_FD"
+WORDS_FD = "APPORTION_WORDS_FD"
 LIFELINE_FD = "APPORTION_LIFELINE_FD"
 COMPONENTS = ("core", "projector", "agent", "ingress")
+READY = "ready: "  # how the line begins that says so
+
+_words = -1  # where the parent reads
+
+
+def tell(line: str) -> None:
+    """Print a line, and pass it to the parent."""
+    print(line, flush=True)
+    if _words != -1:
+        with contextlib.suppress(OSError):  # the parent is gone
+            os.write(_words, line.encode() + b"\n")
 
 
 def tell_ready(line: str) -> None:
-    """Print the line, and pass it to the parent that waits on ``$APPORTION_READY_FD``."""
-    print(f"ready: {line}", flush=True)
-    descriptor = os.environ.pop(READY_FD, "")
-    if descriptor.isdigit():
-        try:
-            os.write(int(descriptor), line.encode() + b"\n")
-            os.close(int(descriptor))
-        except OSError:
-            return
+    """Tell that this process is ready."""
+    tell(READY + line)
 
 
 def end_with_parent() -> None:
@@ -51,11 +57,13 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
-def close_inheritance() -> None:
-    """Keep the parent's pipe out of the processes this one starts: runs outlive it."""
-    descriptor = os.environ.get(READY_FD, "")
+def speak_to_parent() -> None:
+    """Take over ``$APPORTION_WORDS_FD``, and keep it out of the processes this one starts: runs outlive the parent."""
+    global _words
+    descriptor = os.environ.pop(WORDS_FD, "")
     if descriptor.isdigit():
-        os.set_inheritable(int(descriptor), False)
+        _words = int(descriptor)
+        os.set_inheritable(_words, False)
 
 
 def work(options: argparse.Namespace, ready: Callable[[str], None]) -> Coroutine[Any, Any, None]:
@@ -77,7 +85,7 @@ def work(options: argparse.Namespace, ready: Callable[[str], None]) -> Coroutine
     from apportion.adapters.agent.main import serve as serve_agent
 
     settings = AgentSettings(node=options.node, pool=options.pool, principal=options.principal, beat_ms=options.beat_ms)
-    return serve_agent(home, settings, simulated=options.gpus or None, ready=ready)
+    return serve_agent(home, settings, simulated=options.gpus or None, ready=ready, tell=tell)
 
 
 async def _ingress(options: argparse.Namespace, ready: Callable[[str], None]) -> None:
@@ -88,11 +96,7 @@ async def _ingress(options: argparse.Namespace, ready: Callable[[str], None]) ->
     server = EmbeddedServer.running(Home.of(options.dir))
     if server is None:
         raise SystemExit("no nats-server runs")
-    stop = asyncio.Event()
-    for how in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(how, stop.set)
-    ready(f"answers requests at {server.url}")
-    await serve_ingress(server.url, stop)
+    await serve_ingress(server.url, asyncio.Event(), ready=ready)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--beat-ms", type=int, default=10_000)
     options = parser.parse_args(argv)
     keep_kernels_apart()
-    close_inheritance()
+    speak_to_parent()
     end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     from apportion.core.errors import ApportionError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from apportion.adapters.agent import leaving
 from apportion.adapters.agent.logs import read_log
 from apportion.adapters.agent.rundir import RunDir
 from apportion.adapters.bus.local import Bus
@@ -150,6 +152,16 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except FileNotFoundError:
         return False
+
+
+def agent_of(home: Home) -> int:
+    """Return the pid of the agent process of this directory, 0 when there is none."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"agent" in words and str(home.root).encode() in words:
+                return int(path.parent.name)
+    return 0
 
 
 def end_all_runs(home: Home) -> None:
@@ -293,6 +305,41 @@ def test_stop_runs_stops_them_and_they_are_resumed_later(in_cluster: Run) -> Non
         await cluster.start()
         again = await cluster.running_pid("w", run=2)
         assert alive(again)
+
+    in_cluster(scenario)
+
+
+def test_stop_runs_says_what_it_waits_for_and_ends_when_the_grace_is_over(in_cluster: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        grace_s = leaving.TELL_EVERY_S + 1
+        await cluster.start(stop_runs=True)
+        await cluster.submit("stubborn", sys.executable, "-c", STUBBORN, grace_ms=int(grace_s * 1_000))
+        pid = await cluster.running_pid("stubborn")
+        await cluster.until(lambda: cluster.output("stubborn") == "on\n", "the handler to be in place")
+        began = time.monotonic()
+        await cluster.stop()
+        took_s = time.monotonic() - began
+        assert not alive(pid)
+        assert took_s >= grace_s
+        told = [line for line in cluster.said if line.startswith("agent ") and "stubborn#1" in line]
+        assert told, cluster.said
+        assert not cluster.says("was killed")
+
+    in_cluster(scenario)
+
+
+def test_stop_runs_is_not_lost_on_an_agent_that_is_just_starting(in_cluster: Run) -> None:
+    """It was killed and is being started again when the cluster is told to end: its runs are stopped all the same."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(stop_runs=True)
+        await cluster.submit("w", "sleep", "100")
+        pid = await cluster.running_pid("w")
+        victim = cluster.pid("agent")
+        os.kill(victim, signal.SIGKILL)
+        await cluster.until(lambda: agent_of(cluster.home) not in (0, victim), "another agent to be started")
+        await cluster.stop()
+        assert not alive(pid)
 
     in_cluster(scenario)
 
