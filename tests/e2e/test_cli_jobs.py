@@ -1,0 +1,103 @@
+"""A user's jobs, as a user: submitted, run, waited for, cancelled; and the node they run on."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from tests.e2e.user import User
+
+
+def test_a_job_really_runs_and_its_output_and_account_can_be_read(user: User) -> None:
+    script = "import os,sys; print('GPUs', os.environ['CUDA_VISIBLE_DEVICES']); print('on the side', file=sys.stderr)"
+
+    done = user.run_process(
+        "submit --budget lab/llm/olmo --gpus 2 --min-runtime 10m --name hello --wait --", sys.executable, "-c", script
+    )
+
+    assert re.search(r"hello-\w{8}: admitted to lab/llm/olmo in pool local: 2 GPUs, protected for 10m", done.err)
+    assert re.search(r"placed as run 1 on n1 GPUs \d-\d", done.err)
+    assert "finished" in done.err
+    logs = user.run_process("logs hello")
+    assert re.fullmatch(r"GPUs \d,\d\n", logs.out)
+    assert "on the side" in logs.err
+    job = user.run("job hello").out
+    assert "ana submitted it" in job
+    assert "succeeded" in job
+    runs = user.run("job hello --json").json["runs"]
+    assert [run["outcome"] for run in runs] == ["succeeded"]
+    assert runs[0]["funded_gpu_us"] == 2000 * (runs[0]["end_ms"] - runs[0]["placed_ms"])
+
+
+def test_the_exit_code_of_a_job_is_the_exit_code_of_wait(user: User) -> None:
+    done = user.run("submit --budget lab/llm/eval --name breaks --wait -- sh -c", "exit 7", code=7)
+
+    assert "failed with exit code 7" in done.err
+    assert user.state("breaks") == "failed"
+
+
+def test_cancel_stops_a_process_with_its_grace(user: User) -> None:
+    user.run("submit --budget lab/robotics --name sleeper --grace 20s -- sleep 1000")
+    user.until("running", lambda: user.state("sleeper") == "running")
+
+    done = user.run("cancel sleeper --reason", "not needed any more")
+
+    assert "SIGTERM" in done.out
+    user.until("over", lambda: user.state("sleeper") == "cancelled")
+    assert "not needed any more" in user.run("job sleeper").out
+    again = user.run("cancel sleeper", code=1)
+    assert "has ended" in again.err
+
+
+def test_a_job_that_waits_says_why_and_what_helps(user: User) -> None:
+    holder = user.run("submit --budget lab/robotics --gpus 8 --name holder --json -- sleep 1000").json["job"]
+    try:
+        user.until("running", lambda: user.state(holder) == "running")
+        done = user.run("submit --budget lab/robotics --gpus 4 --name waiter -- true")
+        assert "waits: " in done.out
+        queue = user.run("queue")
+        assert re.search(r"waiter-\w+ +pending +4 +lab/robotics", queue.out)
+        assert re.search(r"holder-\w+ +running +8 +lab/robotics", queue.out)
+        why = user.run("why waiter").out
+        assert "it needs 4 GPUs" in why
+        assert "what helps" in why
+        rows = user.run("queue --state pending --json").json["rows"]
+        assert [(row["reason"], row["gpus_milli"]) for row in rows if row["name"] == "waiter"] == [
+            ("no_free_gpus", 4000)
+        ]
+        user.run("reprioritize waiter 5")
+        assert user.run("job waiter --json").json["workload"]["workload"].startswith("waiter")
+    finally:
+        user.run("cancel waiter", code=None)
+        user.run(f"cancel {holder}")
+    user.until("over", lambda: user.state(holder) == "cancelled")
+
+
+def test_a_dry_run_publishes_nothing(user: User) -> None:
+    before = user.run("events tail -n 1 --json").json["rows"][-1]["seq"]
+
+    done = user.run("submit --budget lab/llm/olmo --gpus 2 --dry-run -- python train.py")
+    document = user.run("submit --budget lab/llm/olmo --gpus 2 --dry-run --json -- python train.py").json
+
+    assert "nothing was sent" in done.out
+    assert "entitled to" in done.out
+    assert document["event"]["data"]["command"] == ["python", "train.py"]
+    assert user.run("events tail -n 1 --json").json["rows"][-1]["seq"] == before
+
+
+def test_a_cordoned_node_takes_nothing_and_drain_tells_what_still_runs(user: User) -> None:
+    user.run("submit --budget lab/robotics --name stays --min-runtime 1h -- sleep 1000")
+    user.until("running", lambda: user.state("stays") == "running")
+
+    drained = user.run("node drain n1 --reason", "new fan")
+
+    assert re.search(r"stays-\w+ run 1, 1 GPU, protected until", drained.out)
+    assert "drain stops nothing" in drained.out
+    listed = user.run("node list").out
+    assert "cordoned" in listed
+    assert "new fan" in listed
+    assert "waits" in user.run("submit --budget lab/llm/eval --name later -- true").out
+    user.run("node uncordon n1")
+    user.until("over", lambda: user.state("later") == "succeeded")
+    user.run("cancel stays")
+    user.until("over", lambda: user.state("stays") == "cancelled")
