@@ -33,7 +33,7 @@ from faststream.nats import NatsBroker, NatsMessage
 from nats.aio.client import Client
 
 from apportion.adapters import ending
-from apportion.adapters.bus.connection import inbox_of
+from apportion.adapters.bus.connection import inbox_of, without_password
 from apportion.adapters.bus.topology import EVENTS
 from apportion.adapters.ingress.check import (
     ACCEPTED,
@@ -230,6 +230,7 @@ async def serve(
     ingress = Ingress(url, inbox_prefix=inbox_prefix)
     try:
         with ending.on_signals("apportion ingress", stop.set, END_WITHIN_S):
+            logger.info("ingress connects to %s", without_password(url))  # and may wait there for long
             if await ending.until_stopped(stop, ingress.start()) is None:
                 return
             told = f"answers requests on {INGRESS_PREFIX}.<principal>.<type> and {STATUS_SUBJECT}"

@@ -136,7 +136,8 @@ def test_a_process_ends_though_its_server_is_gone(
 def test_an_ingress_that_never_met_a_server_ends(tmp_path: Path, start: Callable[[str], Started]) -> None:
     (tmp_path / "home").mkdir()
     one = start("ingress --server nats://127.0.0.1:1")  # nothing listens there
-    time.sleep(3.0)
+    one.until("ingress connects to")
+    time.sleep(0.5)
     assert one.process.poll() is None, one.said
     one.ends(GONE_WITHIN_S)
     assert one.process.returncode == 0, one.said
