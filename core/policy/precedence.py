@@ -6,8 +6,11 @@ nothing else of its budget started, the head would be funded at an instant T tha
 it is entitled to, and from the ends its own runs state: the first at which ``2 r + s <= 2 (a + L / tau)``, with L growing by
 a - r. At T something may be to spare (an end gives more than was missing): ``spare = L + (a - r - s / 2) tau``, in GPU time. Work
 behind the head may use that: so long as it runs before T it uses up L, and if it does not say that it is over by T, it is also
-part of r then. A head that its budget could not pay anyhow (closed, spent) keeps nothing. GPUs that would then idle, because
-everybody saves, go to work that is over by T even when it uses more: it delays its own head a little, and nobody else.
+part of r then. A head that its budget could not pay anyhow (closed, spent) keeps nothing, and neither does one that would never
+be funded: where the cap of rule 1.4 holds an allowance down, saving does not raise it. (Else several large heads save at once, each
+too little, and who is deepest in debt runs on what they save: with gangs of four times the share budgets got 15 % less than their
+due.) GPUs that would then idle, because everybody saves, go to work that is over by T even when it uses more: it delays its own
+head a little, and nobody else.
 
 Nobody else is held back by it: what one budget saves, others use. A pure function of the state; nothing of it is stored. It looks
 at stated limits, never at what a run will really take.
@@ -86,8 +89,9 @@ def place_for(state: State, shares: Shares, ends: Ends, reservations: Reservatio
     if why not in (Funding.WITHIN_ALLOWANCE, Funding.ABOVE_ALLOWANCE):
         return Place.free()
     horizon_ms, entitled = int(state.pool.horizon_ms[pool]), int(shares.entitled[leaf])
-    # where the cap of rule 1.4 lowers the allowance, only that much is owed that can be paid
+    # where the cap of rule 1.4 lowers the allowance, only that much is owed that can be paid, and it does not grow
     lag_us = min(int(state.budget.lag_us[leaf]), (int(shares.allowance[leaf]) - entitled) * horizon_ms)
+    capped = int(shares.allowance[leaf]) < int(shares.wanted[leaf])
     now_ms, running = state.counters.time_ms, int(shares.running[leaf])
     fixed_ms = now_ms if why is Funding.WITHIN_ALLOWANCE else -1
     if head in reservations.starts_ms:
@@ -98,7 +102,7 @@ def place_for(state: State, shares: Shares, ends: Ends, reservations: Reservatio
 
     last_ms = now_ms + MAX_ELAPSED_MS  # what is later is never
     for end_ms, _run, over_milli in [*ends.of(leaf), (last_ms, -1, 0)]:
-        growth, instant_ms = entitled - running, fixed_ms
+        growth, instant_ms = min(entitled - running, 0 if capped else entitled), fixed_ms
         if instant_ms < 0 and spare_us() >= 0:
             instant_ms = now_ms
         elif instant_ms < 0:
@@ -108,4 +112,4 @@ def place_for(state: State, shares: Shares, ends: Ends, reservations: Reservatio
             return Place(head, instant_ms, min(max(0, spare_us()), MAX_AMOUNT_GPU_US))
         lag_us += growth * (end_ms - now_ms)
         now_ms, running = end_ms, running - over_milli
-    return Place(head, 0, 0)
+    return Place.free()

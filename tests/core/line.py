@@ -43,10 +43,14 @@ def behind(state: State, shares: Shares, reservations: Reservations, row: int) -
     over = {run: (says_over_ms(state, run), int(state.run.gpus_milli[run])) for run in own}
     running = int(shares.running[leaf])
 
+    most = 0 if int(shares.allowance[leaf]) < int(shares.wanted[leaf]) else a  # what is owed and cannot be paid does not grow
+
     def spare(at_ms: Fraction | int) -> Fraction:
-        gone = [(end_ms, milli) for end_ms, milli in over.values() if end_ms <= at_ms]
-        grown = (a - running) * (at_ms - now_ms) + sum(milli * (at_ms - end_ms) for end_ms, milli in gone)
-        left = running - sum(milli for _end_ms, milli in gone)
+        grown, left = Fraction(0), running
+        steps = sorted((min(end_ms, at_ms), milli) for end_ms, milli in over.values() if end_ms <= at_ms)
+        for (from_ms, milli), (to_ms, _milli) in pairwise([(now_ms, 0), *steps, (at_ms, 0)]):
+            left -= milli
+            grown += min(a - left, most) * (to_ms - from_ms)
         return lag + grown + (a - left - Fraction(size, 2)) * tau_ms
 
     funded = 2 * running + size <= 2 * int(shares.allowance[leaf])
@@ -55,7 +59,7 @@ def behind(state: State, shares: Shares, reservations: Reservations, row: int) -
     else:
         found = first_ms(spare, now_ms, sorted(end_ms for end_ms, _milli in over.values()))
         if found is None:
-            return True
+            return False  # it saves for nothing
         start_ms = found
     limit_ms = int(table.expected_runtime_ms[row])
     left_ms = max(0, limit_ms - int(table.progress_ms[row]))
