@@ -69,6 +69,9 @@ REFUSAL: dict[Enum, Words] = {
         "ask an operator, or an administrator of the budget: `apportion member grant BUDGET {principal}`",
     ),
     R.UNKNOWN_POOL: Words("there is no pool [{entity}]", "`apportion status` lists the pools"),
+    R.UNKNOWN_LEVEL: Words(
+        "the topology has no such level[: {detail}]", "name a level of the pool (--pool), or node: --within rack, --near rack"
+    ),
     R.UNKNOWN_NODE: Words("there is no node [{entity}]", "`apportion node list` shows the nodes"),
     R.UNKNOWN_BUDGET: Words(
         "there is no budget [{entity}][: {detail}]",
@@ -95,8 +98,8 @@ REFUSAL: dict[Enum, Words] = {
     ),
     R.NEVER_FITS: Words(
         "no pool named has, or ever had, nodes for this shape[: it needs {nodes_needed} such nodes of {nodes_able} there are]"
-        "[; the largest node has {largest_node_milli}]",
-        "ask for fewer GPUs, spread them over more nodes (--nodes), or name another pool (--pool)",
+        "[; the largest node has {largest_node_milli}][; the largest such request that could start is {largest_milli}]",
+        "ask for fewer GPUs, spread them over more nodes (--nodes), wish for less, or name another pool (--pool)",
     ),
     R.BAD_SHAPE: Words(
         "the GPUs cannot be laid out this way[: {detail}]",
@@ -203,6 +206,12 @@ PENDING: dict[Enum, Words] = {
         "[; {ahead} of its budget go first]",
         "state --expected-runtime: a short job may fit before that starts",
         "free GPUs are kept for others",
+    ),
+    P.NO_DOMAIN: Words(
+        "it would fit, but not within one domain of the level it asks for[: it needs {need_milli}, free {free_milli}]"
+        "[; {ahead} of its budget go first]",
+        "wait, or wish for it instead of asking for it (--near in place of --within)",
+        "enough free, but not in one domain",
     ),
     P.NO_BLOCK: Words(
         "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"

@@ -26,6 +26,7 @@ from apportion.core.envelope import encode
 from apportion.core.units import (
     MAX_DURATION_MS,
     MAX_GRANT_GPU_US,
+    MAX_LEVELS,
     MAX_NODE_GPUS,
     MAX_POOL_MILLI,
     MAX_PRIORITY,
@@ -44,6 +45,7 @@ BudgetPath = Annotated[
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-.]*(/[A-Za-z0-9][A-Za-z0-9_\-.]*)*" + _END,
     ),
 ]
+DomainName = Annotated[str, Meta(max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9_\-.:]*)?" + _END)]
 Principal = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]*" + _END)]
 Text = Annotated[str, Meta(max_length=1_000)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -78,10 +80,14 @@ class PoolDefined(Event, frozen=True):
     pool: Name
     gpu_class: Annotated[str, Meta(max_length=64)] = ""
     weight_milli: WeightMilli = 1_000
+    levels: Annotated[tuple[Name, ...], Meta(max_length=MAX_LEVELS)] = ()  # of topology, widest first; () = rack alone
 
 
 class NodeJoined(Event, frozen=True):
-    """A node offers its GPUs to a pool. The publishing principal is the node's agent from then on."""
+    """A node offers its GPUs to a pool. The publishing principal is the node's agent from then on.
+
+    Joining again while it is there, an event that tells neither rack nor domains leaves the node where it is.
+    """
 
     node: Name
     pool: Name
@@ -89,7 +95,8 @@ class NodeJoined(Event, frozen=True):
     gpu_memory_mib: Count = 0
     cpu_milli: Count = 0
     memory_mib: Count = 0
-    rack: Annotated[str, Meta(max_length=64)] = ""
+    rack: Annotated[str, Meta(max_length=64)] = ""  # its domain of the pool's narrowest level, if ``domains`` does not tell
+    domains: Annotated[tuple[DomainName, ...], Meta(max_length=MAX_LEVELS)] = ()  # one per level of the pool, "" = in none
     agent: Principal | None = None  # set by an operator who joins nodes on behalf of agents
 
 
@@ -233,13 +240,20 @@ class PolicyActivated(Event, frozen=True):
 
 
 class WorkloadSubmitted(Event, frozen=True):
-    """What is asked for. ``gpus_milli`` is the total; ``nodes`` 0 lets the core take one node, or the fewest whole ones."""
+    """What is asked for. ``gpus_milli`` is the total; ``nodes`` 0 lets the core take one node, or the fewest whole ones.
+
+    ``loose``: GPUs wherever they are, however many on a node. ``within`` and ``near`` name a level of the pool's topology, or
+    ``node``: all of its nodes must be in one domain of it, should be in as few as can be.
+    """
 
     workload: Name
     budget: BudgetPath
     pools: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=8)]  # acceptable pools in order of wish
     gpus_milli: GpusMilli
     nodes: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    loose: bool = False
+    within: Name | None = None
+    near: Name | None = None
     kind: Kind = "training"
     name: Annotated[str, Meta(max_length=128)] = ""
     min_runtime_ms: Duration | None = None  # protected time; None = the pool's quantum; 0 = idle cycles only

@@ -23,6 +23,7 @@ class Refusal(str, Enum):
     LOG_ALREADY_OPENED = "log_already_opened"  # a second log.opened changes nothing
     NOT_PERMITTED = "not_permitted"  # the principal of the subject may not do this
     UNKNOWN_POOL = "unknown_pool"  # no pool.defined has named it
+    UNKNOWN_LEVEL = "unknown_level"  # no level of that name in the topology of a pool named
     UNKNOWN_NODE = "unknown_node"  # it never joined, or it has left
     UNKNOWN_BUDGET = "unknown_budget"  # no budget.set has made this path in this pool
     UNKNOWN_WORKLOAD = "unknown_workload"  # never admitted, or over and out of the tables
@@ -32,8 +33,8 @@ class Refusal(str, Enum):
     BUDGET_IN_USE = "budget_in_use"  # cannot close or subdivide: it has workloads, children or a balance
     OVERCOMMITTED = "overcommitted"  # siblings would exceed the whole, now or as planned; numbers: sum_ppm, limit_ppm, at_ms
     BALANCE_TOO_LOW = "balance_too_low"  # a transfer above what the budget has left; numbers: left_gpu_us
-    NEVER_FITS = "never_fits"  # no pool named has, or ever had joined, nodes for this shape; numbers: largest_milli
-    BAD_SHAPE = "bad_shape"  # gpus_milli does not divide over nodes, or a fraction on several nodes
+    NEVER_FITS = "never_fits"  # no pool named has, or ever had joined, nodes for this shape; numbers: largest_milli of such a shape
+    BAD_SHAPE = "bad_shape"  # gpus_milli does not divide over nodes, a fraction on several nodes, or wishes that contradict it
     MIN_RUNTIME_ABOVE_CAP = "min_runtime_above_cap"  # numbers: cap_ms
     WORKLOAD_ENDED = "workload_ended"  # too late: it is over already
     POOL_TOO_LARGE = "pool_too_large"  # a pool holds at most 16,384 GPUs; numbers: limit_milli
@@ -82,6 +83,7 @@ class Pending(str, Enum):
     NO_CAPACITY = "no_capacity"  # the pool's healthy nodes cannot hold the shape even when empty; numbers: largest_milli
     PROTECTED_RUNS = "protected_runs"  # nodes are kept for it; protected or funded runs have to end there; numbers: earliest_ms
     RESERVED = "reserved"  # free GPUs are kept for others, the first of them until earliest_ms, and it is not over by then
+    NO_DOMAIN = "no_domain"  # it would fit on nodes of several domains, but asks for one; numbers: free_milli, need_milli
     NO_BLOCK = "no_block"  # enough GPUs are free, but not on one node / enough whole nodes; numbers: free_milli, need_milli
     NO_FREE_GPUS = "no_free_gpus"  # fewer GPUs free than asked; numbers: free_milli, need_milli
     BUDGET_ORDER = "budget_order"  # it would fit, but would delay the first of its own budget; numbers: ahead

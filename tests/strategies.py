@@ -105,6 +105,13 @@ def clusters(draw: st.DrawFn, max_nodes: int = 5, max_gpus: int = 9) -> Cluster:
     )
 
 
+@st.composite
+def domains(draw: st.DrawFn, nodes: int) -> tuple[list[int], list[int]]:
+    """Draw a number per node for a narrow and for a wide level: each narrow domain lies in one wide one; some nodes are alone."""
+    narrow = [draw(st.sampled_from([0, 1, 2, 3, 4, 10 + node])) for node in range(nodes)]
+    return narrow, [label if label >= 10 else label // 2 for label in narrow]
+
+
 def shapes() -> st.SearchStrategy[tuple[int, int]]:
     """Draw (nodes, milli per node): fractions on one node, whole GPUs on one or several."""
     fraction = st.tuples(st.just(1), st.integers(1, MILLI - 1) | st.sampled_from([250, 500]))

@@ -40,7 +40,7 @@ class AgentSettings:
     node: str
     pool: str
     principal: str
-    rack: str = ""
+    domains: tuple[str, ...] = ()  # where the node is, widest level of the pool first; () = the core keeps what it knows
     beat_ms: int = 10_000
     closed_grace_ms: int = CLOSED_GRACE_MS
 
@@ -71,7 +71,7 @@ class Membership:
             pool=self._settings.pool,
             gpus=self._gpus.count,
             gpu_memory_mib=self._gpus.memory_mib_each,
-            rack=self._settings.rack,
+            domains=self._settings.domains,
         )
         self._join_name = f"joined {identity.joins}"
         self._outbox.put(self._join_name, event, at_ms=wall_ms())

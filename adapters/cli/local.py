@@ -142,6 +142,9 @@ async def agent(
     principal: Annotated[
         str, typer.Option("--principal", metavar="NAME", help="Publish as [default: agent-NODE]")
     ] = "",
+    at: Annotated[
+        str, typer.Option("--at", metavar="PATH", help="Where the node is, widest level first, such as spine1/rack3")
+    ] = "",
     beat: Annotated[int, lasting("Time between heartbeats", "10s")] = 10_000,
 ) -> Answer:
     """Run one node's agent: start what is placed, report what happens."""
@@ -155,8 +158,9 @@ async def agent(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     name = node_name(node or os.uname().nodename)
     settings = AgentSettings(
-        node=name, pool=pool, principal=principal or principal_token(f"agent-{name}"), beat_ms=_beat(beat)
-    )
+        node=name, pool=pool, principal=principal or principal_token(f"agent-{name}"), beat_ms=_beat(beat),
+        domains=tuple(at.split("/")) if at else (),
+    )  # fmt: skip
     await serve_agent(place.home, settings, simulated=gpus, url=_url(place), ready=tell_ready)
     return Answer()
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from apportion.adapters.cli import arguments
+from apportion.adapters.cli import arguments, wishes
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import follow, known_of, send
 from apportion.adapters.cli.failure import usage
@@ -27,6 +27,7 @@ _OPTIONS = {
     "name": "--name", "min_runtime_ms": "--min-runtime", "expected_runtime_ms": "--expected-runtime",
     "checkpoint_interval_ms": "--checkpoint-interval", "grace_ms": "--grace", "priority": "--priority",
     "max_failures": "--max-failures", "command": "the command", "cwd": "--cwd", "workload": "--id", "reason": "--reason",
+    **wishes.OPTIONS,
 }  # fmt: skip
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Workload id, or its name (the newest of that name)")]
@@ -57,6 +58,9 @@ async def submit(
     nodes: Annotated[
         int, typer.Option(metavar="N", show_default=False, help="Spread over N nodes [default: as few as possible]")
     ] = 0,
+    loose: wishes.Loose = False,
+    within: wishes.Within = None,
+    near: wishes.Near = None,
     name: Annotated[str, typer.Option(metavar="TEXT", help="A name for people; need not be unique")] = "",
     min_runtime: Annotated[
         int | None,
@@ -96,16 +100,7 @@ async def submit(
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end and exit with its exit code")] = False,
 ) -> Answer:
     """Ask for GPUs to run a command; print what the core decided."""
-    if not budget:
-        raise usage(
-            "no budget is given", "--budget PATH, such as --budget lab/llm/olmo; `apportion budget list` shows them"
-        )
-    if not command:
-        raise usage(
-            "there is nothing to run", "put the command last, after --: apportion submit ... -- python train.py"
-        )
-    if wait and place.detach:
-        raise usage("--wait and --detach cannot both be given", "choose one of them")
+    command = _complete(place, command, budget, wait=wait)
     from apportion.core.events import WorkloadSubmitted
 
     async with opened(place) as source:
@@ -119,6 +114,9 @@ async def submit(
             pools=pools,
             gpus_milli=gpus,
             nodes=nodes,
+            loose=loose,
+            within=within,
+            near=near,
             kind=kind,
             name=name,
             min_runtime_ms=min_runtime,
@@ -128,7 +126,7 @@ async def submit(
             auto_resume=auto_resume,
             priority=priority,
             max_failures=max_failures,
-            command=list(command),
+            command=command,
             env=_environment(env or []),
             cwd=os.path.abspath(cwd) if cwd else os.getcwd(),
         )
@@ -137,6 +135,21 @@ async def submit(
         outcome = await send(source, place, event, _OPTIONS, workload=workload)
         answer = outcome.answer(subject=workload, job=workload)  # raises when it was refused
         return await follow(source, place, workload) if wait and outcome.decided else answer
+
+
+def _complete(place: WritePlace, command: list[str] | None, budget: str, *, wait: bool) -> list[str]:
+    """Return the command; raises when it, or the budget, is missing, or when it can be neither waited for nor left."""
+    if not budget:
+        raise usage(
+            "no budget is given", "--budget PATH, such as --budget lab/llm/olmo; `apportion budget list` shows them"
+        )
+    if not command:
+        raise usage(
+            "there is nothing to run", "put the command last, after --: apportion submit ... -- python train.py"
+        )
+    if wait and place.detach:
+        raise usage("--wait and --detach cannot both be given", "choose one of them")
+    return list(command)
 
 
 def _environment(texts: list[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from apportion.core import ledger
 from apportion.core.events import NodeCordoned, NodeHeartbeat, NodeJoined, NodeLeft, NodeUncordoned
 from apportion.core.fold.access import No, is_operator, not_permitted, principal_row, speaks_for_node
 from apportion.core.fold.release import release_run
+from apportion.core.fold.topology import domain_keys, enter_domains, leave_domains
 from apportion.core.reasons import Outcome, Refusal
 from apportion.core.state import schema
 from apportion.core.state.holdings import runs_on_node
@@ -54,10 +55,15 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
     pool = state.pool.row_of.get(event.pool)
     if pool is None:
         return No(Refusal.UNKNOWN_POOL, "pool", entity=event.pool)
+    domains = domain_keys(state, pool, event)
+    if isinstance(domains, No):
+        return domains
     if row is not None and int(state.node.gpus[row]):
         if int(state.node.gpus[row]) == event.gpus and int(state.node.pool[row]) == pool:
             state.node.last_seen_ms[row] = state.counters.time_ms
             state.node.agent[row] = principal_row(state, agent)
+            if enter_domains(state, row, domains):
+                state.counters.dirty = 1
             _revive(state, row)
             return None
         if runs_on_node(state, row):
@@ -82,6 +88,7 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
     state.node.pool[row] = pool
     state.node.agent[row] = principal_row(state, agent)
     state.node.gpus[row] = event.gpus
+    enter_domains(state, row, domains)
     state.node.last_seen_ms[row] = state.counters.time_ms
     state.node.suspended[row] = schema.SUSPEND_NONE
     state.node.silent[row] = 0
@@ -224,4 +231,5 @@ def _leave(state: State, node: int, seq: int) -> None:
         state.gpu.out[gpu] = 1
         state.gpu.held_by[gpu] = 0  # the cycle sees a hold that lost a GPU and gives it up
     state.node.gpus[node] = 0
+    leave_domains(state, node)
     state.counters.dirty = 1

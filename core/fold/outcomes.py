@@ -31,6 +31,7 @@ from apportion.core.errors import check
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
+from apportion.core.fold.shapes import drop_wish
 from apportion.core.fold.workloads import dequeue, enqueue
 from apportion.core.reasons import RESUMABLE, NodeReason, Outcome
 from apportion.core.state import schema
@@ -200,6 +201,7 @@ def _closed_workload(state: State, decision: WorkloadClosed) -> None:
         dequeue(state, row)
         drop_hold(state, row)
     state.budget.cells.workloads[state.workload.cells.budget[row]] -= 1
+    drop_wish(state, row)
     state.workload.remove(row)
     closed = state.closed.add(decision.workload)
     state.closed.cells.closed_ms[closed] = state.counters.time_ms

@@ -9,6 +9,7 @@ from apportion.core import ledger, usage
 from apportion.core.errors import ApportionError
 from apportion.core.events import CoreActivated, LogOpened, PolicyActivated, PoolDefined
 from apportion.core.fold.access import No, is_operator, not_permitted, principal_row
+from apportion.core.fold.topology import check_levels, define_levels
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
 from apportion.core.state.codes import POLICY_CODE
@@ -71,6 +72,8 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
         return not_permitted(principal, "define a pool")
     if event.pool in state.pool.row_of:
         return No(Refusal.DUPLICATE, "pool", entity=event.pool)
+    if (no := check_levels(event.levels)) is not None:
+        return no
     ledger.accrue(state, state.counters.time_ms)
     row = state.pool.add(event.pool)
     root = state.budget.add(state.budget_key(event.pool, ""))
@@ -89,6 +92,7 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     budget.pool[root] = row
     budget.parent[root] = -1
     budget.share_ppm[root] = PPM
+    define_levels(state, row, event.levels)
     _note_silence(state)
     return None
 

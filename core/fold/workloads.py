@@ -1,7 +1,6 @@
 """Fold of what people ask for: submissions, cancellations, order inside a budget.
 
-A submission is checked whole at the door: rights, budget, pool, shape. The core fixes the shape here: one node if the total
-fits on one, else the fewest whole nodes of the pool's largest size. The cycle answers with ``workload.admitted``.
+A submission is checked whole at the door: rights, budget, pool, shape (``shapes``). The cycle answers with ``workload.admitted``.
 """
 
 from __future__ import annotations
@@ -10,44 +9,14 @@ from apportion.core import ledger
 from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 from apportion.core.fold import users
 from apportion.core.fold.access import No, is_operator, may_administer, may_charge, not_permitted, principal_row
-from apportion.core.kernels import pack
+from apportion.core.fold.shapes import Shape, shape_of, take_wish
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
 from apportion.core.state.queue import insert_queued, remove_queued
 from apportion.core.state.state import State
-from apportion.core.units import MILLI
 
 
-def _shape(state: State, pool: int, event: WorkloadSubmitted) -> tuple[int, int] | No:
-    """Return (nodes, milli per node) in this pool, or why there is none."""
-    largest = int(pack.largest_node(pool, state.node.used, state.node.pool, state.node.gpus)) * MILLI
-    total, nodes = event.gpus_milli, event.nodes
-    if nodes == 0:
-        nodes = 1
-        if total > largest > 0:
-            if total % largest:
-                return No(Refusal.BAD_SHAPE, "gpus_milli", "not a multiple of whole nodes", {"node_milli": largest})
-            nodes = total // largest
-    if total % nodes:
-        return No(Refusal.BAD_SHAPE, "nodes", "gpus_milli does not divide over nodes", {"nodes": nodes})
-    per_node = total // nodes
-    if per_node > MILLI and per_node % MILLI:
-        return No(Refusal.BAD_SHAPE, "gpus_milli", "above one GPU only whole GPUs", {"per_node_milli": per_node})
-    if per_node < MILLI and nodes > 1:
-        return No(Refusal.BAD_SHAPE, "nodes", "a fraction of a GPU is on one node", {"per_node_milli": per_node})
-    need = max(1, per_node // MILLI)
-    able = pack.largest_shape(
-        pool, need, state.node.used, state.node.pool, state.node.first_gpu, state.node.gpus, state.gpu.out, 0
-    )
-    if able < nodes:
-        return No(
-            Refusal.NEVER_FITS, "gpus_milli", "no such set of nodes has joined the pool",
-            {"largest_node_milli": largest, "nodes_able": int(able), "nodes_needed": nodes},
-        )  # fmt: skip
-    return nodes, per_node
-
-
-def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, tuple[int, int]] | No:
+def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, Shape] | No:
     """Return (budget row, pool row, shape) for the first acceptable pool that can take it."""
     refusal = No(Refusal.UNKNOWN_POOL, "pools", entity=event.pools[0])
     for name in event.pools:
@@ -64,7 +33,7 @@ def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, tuple[i
         elif (event.min_runtime_ms or 0) > (cap := state.pool.cells.protected_cap_ms[pool]):
             refusal = No(Refusal.MIN_RUNTIME_ABOVE_CAP, "min_runtime_ms", numbers={"cap_ms": cap})
         else:
-            shape = _shape(state, pool, event)
+            shape = shape_of(state, pool, event)
             if not isinstance(shape, No):
                 return line, pool, shape
             refusal = shape
@@ -80,7 +49,7 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
     found = _line_for(state, event)
     if isinstance(found, No):
         return found
-    line, pool, (nodes, per_node) = found
+    line, pool, shape = found
     if state.budget.users[line]:
         line = users.line_of(state, line, principal)
     table = state.workload
@@ -93,9 +62,10 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
         "submitter": principal_row(state, principal),
         "event_seq": seq,
         "submit_ms": state.counters.time_ms,
-        "nodes": nodes,
-        "milli_per_node": per_node,
+        "nodes": shape.nodes,
+        "milli_per_node": shape.milli_per_node,
         "gpus_milli": event.gpus_milli,
+        "wish": take_wish(state, shape.wish),
         "min_runtime_ms": quantum if event.min_runtime_ms is None else event.min_runtime_ms,
         "expected_runtime_ms": event.expected_runtime_ms,
         "grace_ms": event.grace_ms,

@@ -1,10 +1,16 @@
 """The one feasibility function: which GPUs would a shape get, if any?
 
-A shape is ``nodes`` x ``milli_per_node``; a whole number of GPUs per node, or a fraction of one GPU on one node. A GPU is
-usable when it is not out, not masked, and not held for somebody else. Choice: best fit. For whole GPUs the nodes with the
-fewest usable free GPUs that still suffice (ties: lower row), inside a node an aligned block of that size if the size is a
-power of two and one is free, else the lowest positions. For a fraction the most used GPU that still has room (ties: lower
-row), else a GPU of the node that best fit would choose for one whole GPU.
+A shape is ``nodes`` x ``milli_per_node``, a whole number of GPUs per node, or a fraction of one GPU on one node; or, *loose*,
+``nodes`` single GPUs wherever they are, however many on a node. A GPU is usable when it is not out, its node not masked, and it is
+not held for somebody else. What nodes must have beside GPUs comes as ``room``: how many parts of the shape each may serve by that.
+Domains come as one number per node (``topology.domains``): with ``within`` all nodes are of one domain, with ``near`` they are of
+as few as can be. An array without entries says that there is no such wish.
+
+Choice: with ``within`` the domain in which the fewest ``near`` domains do, then the one with the least capacity that suffices, then
+the lowest. With ``near`` the domain with the least capacity that suffices for what is missing, else the one with the most, and on.
+Then best fit. For whole GPUs the nodes with the fewest usable free GPUs that still suffice (ties: lower row), inside a node an
+aligned block of that size if the size is a power of two and one is free, else the lowest positions. For a fraction the most used
+GPU that still has room (ties: lower row), else a GPU of the node that best fit would choose for one whole GPU.
 
 Used by placing, preempting, reserving and explaining alike, on the real columns or on copies. Pure; O(GPUs of the pool).
 """
@@ -46,62 +52,155 @@ def _take_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I
 
 
 @njit(cache=True)
+def _capacities(node_rows: int, domain: I64, parts: I64) -> I64:
+    """Return how many parts each domain could serve."""
+    highest = -1
+    for node in range(node_rows):
+        highest = max(highest, domain[node])
+    capacity = np.zeros(highest + 1, dtype=np.int64)
+    for node in range(node_rows):
+        capacity[domain[node]] += parts[node]
+    return capacity
+
+
+@njit(cache=True)
+def _next_domain(left: int, capacity: I64) -> int:
+    """Return the domain with the least capacity for ``left`` parts, else the one with the most; ties: the lowest. -1 = empty."""
+    best = -1
+    for domain in range(len(capacity)):
+        if capacity[domain] >= left and (best < 0 or capacity[domain] < capacity[best]):
+            best = domain
+    if best >= 0:
+        return best
+    for domain in range(len(capacity)):
+        if capacity[domain] > 0 and (best < 0 or capacity[domain] > capacity[best]):
+            best = domain
+    return best
+
+
+@njit(cache=True)
+def _keep_one_domain(nodes: int, node_rows: int, parts: I64, within: I64, near: I64) -> None:
+    """Set ``parts`` to 0 outside the domain that serves the shape; everywhere when there is none."""
+    capacity = _capacities(node_rows, within, parts)
+    best, best_count = -1, 0
+    inside = np.zeros(node_rows, dtype=np.int64)
+    for domain in range(len(capacity)):
+        if capacity[domain] < nodes:
+            continue
+        count = 0
+        if len(near) > 0:
+            for node in range(node_rows):
+                inside[node] = parts[node] if within[node] == domain else 0
+            below, left = _capacities(node_rows, near, inside), nodes
+            while left > 0:
+                other = _next_domain(left, below)
+                left -= below[other]
+                below[other] = 0
+                count += 1
+        if best < 0 or count < best_count or (count == best_count and capacity[domain] < capacity[best]):
+            best, best_count = domain, count
+    for node in range(node_rows):
+        if within[node] != best:
+            parts[node] = 0
+
+
+@njit(cache=True)
+def _take_best(
+    domain: int, left: int, need: int, node_rows: int, near: I64, parts: I64, free: I64, largest: int, node_first: I64,
+    node_gpus: I64, used: I64, out: I64, held: I64, mine: int, chosen: I64, at: int,
+) -> int:  # fmt: skip
+    """Append GPUs for up to ``left`` parts on nodes of the domain (-1 = any), the fullest nodes first; returns the new length."""
+    able = np.empty(node_rows, dtype=np.int64)
+    count = 0
+    for node in range(node_rows):
+        if parts[node] > 0 and (domain < 0 or near[node] == domain):
+            able[count] = node
+            count += 1
+    for level in range(need, largest + 1):
+        for position in range(count):
+            node = able[position]
+            if left > 0 and free[node] == level:
+                taken = min(left, parts[node])
+                at = _take_on_node(node_first[node], node_gpus[node], taken * need, used, out, held, mine, chosen, at)
+                left -= taken
+        if left == 0:
+            break
+    return at
+
+
+@njit(cache=True)
+def _most_used(
+    milli: int, pool_row: int, mine: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, node_masked: I64,
+    used: I64, out: I64, held: I64, room: I64,
+) -> int:  # fmt: skip
+    """Return the most used GPU with room for a fraction, -1 = none that is shared already."""
+    best = -1
+    for node in range(node_rows):
+        if node_pool[node] != pool_row or node_masked[node] > 0 or (len(room) > 0 and room[node] < 1):
+            continue
+        for k in range(node_gpus[node]):
+            gpu = node_first[node] + k
+            if used[gpu] == 0 or used[gpu] + milli > WHOLE or out[gpu] > 0 or (held[gpu] > 0 and held[gpu] != mine):
+                continue
+            if best < 0 or used[gpu] > used[best]:
+                best = gpu
+    return best
+
+
+@njit(cache=True)
 def find_gpus(
-    pool_row: int,
-    nodes: int,
-    milli_per_node: int,
-    mine: int,
-    node_rows: int,
-    node_pool: I64,
-    node_first: I64,
-    node_gpus: I64,
-    node_masked: I64,
-    used: I64,
-    out: I64,
-    held: I64,
-    chosen: I64,
-) -> int:
+    pool_row: int, nodes: int, milli_per_node: int, loose: int, mine: int, node_rows: int, node_pool: I64, node_first: I64,
+    node_gpus: I64, node_masked: I64, used: I64, out: I64, held: I64, room: I64, within: I64, near: I64, chosen: I64,
+) -> int:  # fmt: skip
     """Fill ``chosen`` with GPU rows, ascending per node, and return how many; 0 when the shape does not fit now.
 
     ``mine`` is the workload row + 1 whose held GPUs count as usable. ``node_masked`` > 0 leaves a node out.
     ``chosen`` needs room for nodes * 72 entries.
     """
     if milli_per_node < WHOLE:
-        best = -1
-        for node in range(node_rows):
-            if node_pool[node] != pool_row or node_masked[node] > 0:
-                continue
-            for k in range(node_gpus[node]):
-                gpu = node_first[node] + k
-                if out[gpu] > 0 or (held[gpu] > 0 and held[gpu] != mine):
-                    continue
-                if used[gpu] == 0 or used[gpu] + milli_per_node > WHOLE:
-                    continue
-                if best < 0 or used[gpu] > used[best]:
-                    best = gpu
+        best = _most_used(
+            milli_per_node, pool_row, mine, node_rows, node_pool, node_first, node_gpus, node_masked, used, out, held, room
+        )
         if best >= 0:
             chosen[0] = best
             return 1
     need = max(1, milli_per_node // WHOLE)
     free = np.zeros(node_rows, dtype=np.int64)
-    largest = 0
+    parts = np.zeros(node_rows, dtype=np.int64)
+    largest, total = 0, 0
     for node in range(node_rows):
         if node_pool[node] != pool_row or node_masked[node] > 0:
             continue
         for k in range(node_gpus[node]):
-            if _usable(node_first[node] + k, used, out, held, mine):
+            gpu = node_first[node] + k  # _usable, written out: a call here costs ten times as much
+            if used[gpu] == 0 and out[gpu] == 0 and (held[gpu] == 0 or held[gpu] == mine):
                 free[node] += 1
-        largest = max(largest, free[node])
-    count = 0
-    taken = 0
-    for level in range(need, largest + 1):
-        for node in range(node_rows):
-            if free[node] == level:
-                count = _take_on_node(node_first[node], node_gpus[node], need, used, out, held, mine, chosen, count)
-                taken += 1
-                if taken == nodes:
-                    return count
-    return 0
+        if free[node] >= need:
+            parts[node] = free[node] if loose > 0 else 1
+            if len(room) > 0:
+                parts[node] = min(parts[node], room[node])
+            total += parts[node]
+            largest = max(largest, free[node])
+    if total < nodes:
+        return 0
+    if len(within) > 0:
+        _keep_one_domain(nodes, node_rows, parts, within, near)
+    if len(near) == 0:
+        at = _take_best(
+            -1, nodes, need, node_rows, near, parts, free, largest, node_first, node_gpus, used, out, held, mine, chosen, 0
+        )
+        return at if at == nodes * need else 0
+    capacity, at = _capacities(node_rows, near, parts), 0
+    while at < nodes * need:
+        domain = _next_domain(nodes - at // need, capacity)
+        if domain < 0:
+            return 0
+        at = _take_best(
+            domain, nodes - at // need, need, node_rows, near, parts, free, largest, node_first, node_gpus, used, out, held,
+            mine, chosen, at,
+        )  # fmt: skip
+        capacity[domain] = 0
+    return at
 
 
 @njit(cache=True)
@@ -115,10 +214,12 @@ def largest_node(pool: int, nodes: int, node_pool: I64, node_gpus: I64) -> int:
 
 
 @njit(cache=True)
-def largest_shape(
-    pool_row: int, need: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, out: I64, healthy_only: int
-) -> int:
-    """Return how many nodes of the pool could hold ``need`` whole GPUs when empty."""
+def most_parts(
+    pool_row: int, need: int, loose: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, out: I64,
+    room: I64, within: I64, healthy_only: int,
+) -> int:  # fmt: skip
+    """Return how many parts of ``need`` whole GPUs the pool, or the best of its ``within`` domains, could serve when empty."""
+    parts = np.zeros(node_rows, dtype=np.int64)
     count = 0
     for node in range(node_rows):
         if node_pool[node] != pool_row:
@@ -128,8 +229,17 @@ def largest_shape(
             if healthy_only == 0 or out[node_first[node] + k] == 0:
                 size += 1
         if size >= need:
-            count += 1
-    return count
+            parts[node] = size if loose > 0 else 1
+            if len(room) > 0:
+                parts[node] = min(parts[node], room[node])
+            count += parts[node]
+    if len(within) == 0:
+        return count
+    most = 0
+    capacity = _capacities(node_rows, within, parts)
+    for domain in range(len(capacity)):
+        most = max(most, capacity[domain])
+    return most
 
 
 @njit(cache=True)

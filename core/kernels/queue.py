@@ -105,6 +105,7 @@ def next_candidate(
     pending: int,
     nodes: I64,
     milli_per_node: I64,
+    wish: I64,
     min_runtime_ms: I64,
     expected_ms: I64,
     progress_ms: I64,
@@ -117,8 +118,8 @@ def next_candidate(
     Skipped: not pending, in back-off, of the other class (``idle_cycles`` 1 = only min_runtime 0, 0 = only others),
     using more than ``spare_us`` while ``head`` (a row, -1 = none) is the budget's first in line and starts at ``head_ms``: its
     GPUs x the time until then and ``horizon_ms``, or x its own time if it says that it is over by then, which is free with
-    ``in_time_free`` 1, or of a shape known to fail. ``failed`` rows are (nodes, milli_per_node, end): a workload of that shape
-    that would be over at ``end`` found no place, so none does from which at least the same nodes are kept: ``instants_ms``
+    ``in_time_free`` 1, or of a shape known to fail. ``failed`` rows are (nodes, milli_per_node, wish, end): a workload of that
+    shape that would be over at ``end`` found no place, so none does from which at least the same nodes are kept: ``instants_ms``
     (ascending) are those until which nodes are kept from whatever is not over by then.
     """
     for position in range(start, end):
@@ -136,8 +137,8 @@ def next_candidate(
                 continue
         known = False
         for k in range(failed_count):
-            same = failed[k, 0] == nodes[row] and failed[k, 1] == milli_per_node[row]
-            if same and _instants_before(instants_ms, failed[k, 2]) <= _instants_before(instants_ms, ends_ms):
+            same = failed[k, 0] == nodes[row] and failed[k, 1] == milli_per_node[row] and failed[k, 2] == wish[row]
+            if same and _instants_before(instants_ms, failed[k, 3]) <= _instants_before(instants_ms, ends_ms):
                 known = True
                 break
         if not known:

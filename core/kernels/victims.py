@@ -105,9 +105,11 @@ def _largest(count: int, victims: I64, milli: I64) -> int:
 def search(
     wanted: int, targets: int, order: I64, class_of: I64, missing: I64, first: I64, count: I64, item_entry: I64, item_gain: I64,
     entry_next: I64, alloc_run: I64, cost: I64, share: I64, floor: I64, leaf: I64, milli: I64, room: I64, needed: I64, limit: int,
-    chosen: I64,
+    best: I64, chosen: I64,
 ) -> int:  # fmt: skip
-    """Set ``chosen[run]`` = 1 for the runs of the best plan; returns the steps taken, negative when there is no plan.
+    """Set ``chosen[run]`` = 1 for the runs of the best plan; returns the steps taken, negative when there is none below ``best``.
+
+    ``best`` is the cost of the best plan known before (``NONE_LEFT`` = none), and gets that of the one found.
 
     ``order`` lists the targets by ``floor``; ``class_of`` >= 0 marks targets that can be exchanged. ``item_entry`` is sorted by
     cost within each target. ``leaf`` of a run is -1 when its budget does not matter (idle cycles). ``needed[0]`` is what the
@@ -129,7 +131,7 @@ def search(
     smallest = np.full(len(room), NONE_LEFT, dtype=np.int64)
     marked, marks = np.zeros(len(class_of), dtype=np.int64), np.zeros(targets + 1, dtype=np.int64)
     marked_count = 0
-    best = np.full(costs, NONE_LEFT, dtype=np.int64)
+    found = False
     spent, bound, sums = np.zeros(costs, dtype=np.int64), np.zeros(costs, dtype=np.int64), np.zeros(costs, dtype=np.int64)
     tally = np.zeros(2, dtype=np.int64)
     top, steps, depth, t, j = 0, 0, 0, 0, 0
@@ -150,7 +152,7 @@ def search(
             if j < count[target] and gives[first[target] + j] >= left:
                 steps += 1
                 if steps > limit:
-                    return steps if best[0] < NONE_LEFT else -steps
+                    return steps if found else -steps
                 # take the item
                 at_cost[top], at_bound[top] = spent, bound
                 at_victims[top] = tally[0]
@@ -168,7 +170,7 @@ def search(
                     allowed = _less(sums, best)
                 if allowed and rest <= 0 and depth + 1 == wanted:
                     if tally[1] <= needed[0] + _largest(tally[0], victims, milli):
-                        best[:], chosen[:] = spent, taken
+                        best[:], chosen[:], found = spent, taken, True
                     allowed = False
                 at_target[top], at_item[top], at_depth[top], at_missing[top] = t, j, depth, left
                 at_marks[top] = marked_count
@@ -190,7 +192,7 @@ def search(
                 continue
             break
         if top == 0:
-            return steps if best[0] < NONE_LEFT else -steps
+            return steps if found else -steps
         # give the last item back and go on behind it
         top -= 1
         t, j, depth, left = at_target[top], at_item[top] + 1, at_depth[top], at_missing[top]

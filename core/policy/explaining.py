@@ -13,7 +13,7 @@ import numpy as np
 
 from apportion.core.decisions import PendingExplained
 from apportion.core.policy.emit import Emit
-from apportion.core.policy.fitting import find_gpus, healthy_nodes_for
+from apportion.core.policy.fitting import find_gpus, healthy_parts_for
 from apportion.core.policy.funding import Shares, fundable
 from apportion.core.policy.reserving import Reservations
 from apportion.core.reasons import Pending
@@ -21,6 +21,7 @@ from apportion.core.state import schema
 from apportion.core.state.codes import PENDING_CODE
 from apportion.core.state.holdings import held_gpus
 from apportion.core.state.state import State
+from apportion.core.state.wishes import wish_of
 from apportion.core.units import MILLI
 
 
@@ -64,7 +65,7 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
         return Pending.HELD, {"held_milli": len(held_gpus(state, workload)) * MILLI, "need_milli": need}
     if int(table.not_before_ms[workload]) > state.counters.time_ms:
         return Pending.BACKOFF, {"until_ms": int(table.not_before_ms[workload])}
-    able = healthy_nodes_for(state, workload)
+    able = healthy_parts_for(state, workload)
     if able < int(table.nodes[workload]):
         return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": int(table.nodes[workload])}
     if workload in reservations.starts_ms:
@@ -76,7 +77,11 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
     kept = reservations.beside(state, workload)
     if ahead and find_gpus(state, workload, used, kept):
         return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
-    if find_gpus(state, workload, used, np.zeros(state.node.used, dtype=np.int64)):
+    nobody = np.zeros(state.node.used, dtype=np.int64)
+    if find_gpus(state, workload, used, nobody):
         earliest_ms = int(reservations.until_ms[kept > 0].min()) if kept.any() else 0
         return Pending.RESERVED, {"earliest_ms": earliest_ms, "free_milli": free, "need_milli": need}
+    wish = wish_of(state, workload)
+    if wish.within and find_gpus(state, workload, used, nobody, wish._replace(within=0)):
+        return Pending.NO_DOMAIN, {"free_milli": free, "need_milli": need}
     return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}

@@ -10,32 +10,67 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels import pack
 from apportion.core.state.state import State
+from apportion.core.state.wishes import Wish, places_of, wish_of
 from apportion.core.units import MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
 
 
-def find_gpus(state: State, workload: int, used: I64, masked: I64) -> list[int]:
+def find_gpus(state: State, workload: int, used: I64, masked: I64, wish: Wish | None = None) -> list[int]:
     """Return the GPU rows the workload would get, in piece order; [] when it does not fit.
 
-    ``used`` (milli per GPU row) stands for the GPU column, ``masked`` (per node row) > 0 leaves a node out.
+    ``used`` (milli per GPU row) stands for the GPU column, ``masked`` (per node row) > 0 leaves a node out, ``wish`` stands for
+    the workload's own.
     """
     table, node, gpu = state.workload, state.node, state.gpu
     nodes = int(table.nodes[workload])
+    wish = wish_of(state, workload) if wish is None else wish
+    places = places_of(state, wish, nodes)
     chosen = np.zeros(min(nodes, node.used + 1) * MAX_NODE_GPUS, dtype=np.int64)
     count = pack.find_gpus(
-        int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), workload + 1, node.used, node.pool,
-        node.first_gpu, node.gpus, masked, used, gpu.out, gpu.held_by, chosen,
+        int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), wish.loose, workload + 1, node.used, node.pool,
+        node.first_gpu, node.gpus, masked, used, gpu.out, gpu.held_by, *places, chosen,
     )  # fmt: skip
     return [int(row) for row in chosen[:count]]
 
 
-def healthy_nodes_for(state: State, workload: int) -> int:
-    """Return how many nodes in service could hold the workload's part when empty."""
-    need = max(1, int(state.workload.milli_per_node[workload]) // MILLI)
-    node = state.node
+def healthy_parts_for(state: State, workload: int) -> int:
+    """Return how many parts of the workload's shape the nodes in service could hold when empty: most often, how many nodes."""
+    table, node = state.workload, state.node
+    wish = wish_of(state, workload)
+    places = places_of(state, wish, int(table.nodes[workload]))
     return int(
-        pack.largest_shape(
-            int(state.workload.pool[workload]), need, node.used, node.pool, node.first_gpu, node.gpus, state.gpu.out, 1
+        pack.most_parts(
+            int(table.pool[workload]), max(1, int(table.milli_per_node[workload]) // MILLI), wish.loose, node.used, node.pool,
+            node.first_gpu, node.gpus, state.gpu.out, places.room, places.within, 1,
         )
-    )
+    )  # fmt: skip
+
+
+def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int) -> tuple[int, I64]:
+    """Return when the workload could start, and on which node rows, by when each GPU is expected to be free; never: no rows.
+
+    The parts that are ready first, within one domain where that is asked: of the domains the one that is ready first, then the
+    lowest. Which nodes have few domains (``near``) is not asked: whatever is ready first will do. ``kept`` > 0 leaves out nodes.
+    """
+    table, node, gpu = state.workload, state.node, state.gpu
+    pool, nodes, wish = int(table.pool[workload]), int(table.nodes[workload]), wish_of(state, workload)
+    places, now_ms = places_of(state, wish, nodes), state.counters.time_ms
+    if wish.loose:
+        able = (node.column("pool")[gpu.column("node")] == pool) & (gpu.column("out") == 0) & (gpu.column("held_by") == 0)
+        ready_ms, node_of = np.where(able, np.maximum(gpu_free_ms, now_ms), never_ms), gpu.column("node")
+    else:
+        ready_ms, node_of = np.zeros(node.used, dtype=np.int64), np.arange(node.used, dtype=np.int64)
+        pack.ready_times(
+            pool, max(1, int(table.milli_per_node[workload]) // MILLI), now_ms, never_ms, node.used, node.pool, node.first_gpu,
+            node.gpus, gpu.out, gpu.held_by, gpu_free_ms, ready_ms,
+        )  # fmt: skip
+    ready_ms[kept[node_of] > 0] = never_ms
+    order = np.argsort(ready_ms, kind="stable")
+    start_ms, picked = never_ms, order[:0]
+    labels = places.within[node_of[order]] if len(places.within) else np.zeros(len(order), dtype=np.int64)
+    for label in np.unique(labels):
+        first = order[labels == label][:nodes]
+        if len(first) == nodes and int(ready_ms[first[-1]]) < start_ms:
+            start_ms, picked = int(ready_ms[first[-1]]), first
+    return start_ms, np.unique(node_of[picked])

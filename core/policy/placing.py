@@ -48,7 +48,7 @@ class Tried:
     """Shapes that did not fit in this cycle; starts only take space, so they need not be tried again."""
 
     def __init__(self, most: int) -> None:
-        self.shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, when it would have been over
+        self.shapes = np.zeros((most, 4), dtype=np.int64)  # nodes, milli per node, wish, when it would have been over
         self.count = 0
 
     @property
@@ -59,9 +59,8 @@ class Tried:
     def note(self, state: State, workload: int) -> None:
         """Remember the shape of a workload."""
         table = state.workload
-        self.shapes[self.count] = (
-            int(table.nodes[workload]), int(table.milli_per_node[workload]), says_over_ms(state, workload)
-        )  # fmt: skip
+        shape = int(table.nodes[workload]), int(table.milli_per_node[workload]), int(table.wish[workload])
+        self.shapes[self.count] = (*shape, says_over_ms(state, workload))
         self.count += 1
 
 
@@ -121,8 +120,8 @@ def _candidate(
         queue_kernels.next_candidate(
             turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.reservations.instants_ms,
             place.head, place.until_ms, place.spare_us, int(state.pool.horizon_ms[turn.pool]), int(place.in_time_free), idle_cycles,
-            table.state, schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms, table.expected_runtime_ms,
-            table.progress_ms, table.not_before_ms, tried.shapes, tried.count,
+            table.state, schema.PENDING, table.nodes, table.milli_per_node, table.wish, table.min_runtime_ms,
+            table.expected_runtime_ms, table.progress_ms, table.not_before_ms, tried.shapes, tried.count,
         )
     )  # fmt: skip
 

@@ -40,6 +40,7 @@ from apportion.core.policy.idling import demoted
 from apportion.core.state import schema
 from apportion.core.state.holdings import imagine
 from apportion.core.state.state import State
+from apportion.core.state.wishes import places_of, wish_of
 from apportion.core.units import MILLI, PPM
 
 I64 = NDArray[np.int64]
@@ -138,8 +139,9 @@ def _ranks(state: State, room: I64, leaves: I64) -> I64:
 def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], bool]:
     """Return the runs of the best plan, ascending, and whether it is proved to be the least; [] when there is none."""
     table, node, gpu, alloc = state.workload, state.node, state.gpu, state.alloc
-    each = int(table.milli_per_node[workload])
-    units = each // MILLI
+    wish, each = wish_of(state, workload), int(table.milli_per_node[workload])
+    spots = places_of(state, wish, int(table.nodes[workload]))
+    units = 0 if wish.loose else each // MILLI
     places = node.used if units else gpu.used
     missing, blocked = np.zeros(places, dtype=np.int64), np.zeros(gpu.used, dtype=np.int64)
     item_target, item_gain, following = (np.zeros(alloc.used, dtype=np.int64) for _ in range(3))
@@ -149,10 +151,9 @@ def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[lis
         used, gpu.out, gpu.held_by, alloc.used, alloc.run, alloc.gpu, alloc.milli, field.eligible, missing, item_target,
         item_gain, following, blocked,
     )  # fmt: skip
-    wanted = int(table.nodes[workload]) - int((missing < 1).sum())
-    heads = np.flatnonzero(item_target >= 0)
-    if not entries or wanted < 1:
+    if not entries:
         return [], True
+    heads = np.flatnonzero(item_target >= 0)
     heads = heads[np.lexsort((field.cost[alloc.run[heads], 0], item_target[heads]))]  # the cheap ones first; any order would do
     share, touched = np.zeros_like(field.cost), np.zeros(state.run.used, dtype=np.int64)
     floor = np.zeros((places, target_kernels.COSTS), dtype=np.int64)
@@ -162,24 +163,59 @@ def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[lis
         first, count,
     )  # fmt: skip
     able = np.flatnonzero(floor[:, 0] < target_kernels.NONE_LEFT)
-    if len(able) < wanted:
-        return [], True
     order = able[np.lexsort(tuple(floor[able, k] for k in range(target_kernels.COSTS - 1, -1, -1)))]
+    domain = spots.within if units or not len(spots.within) else spots.within[gpu.column("node")]
+    areas = _areas(int(table.nodes[workload]), missing, order, domain, floor)
+    if not areas or areas[0].wanted < 1:
+        return [], True
     class_of = np.full(places, -1, dtype=np.int64)
     target_kernels.classes(
         len(order), order, missing, first, count, heads, item_gain, following, alloc.run, touched, field.leaf, field.milli,
         class_of,
     )  # fmt: skip
     needed = np.array([table.gpus_milli[workload], field.milli[field.eligible == 1].max()], dtype=np.int64)
-    chosen = np.zeros(state.run.used, dtype=np.int64)
-    for by in (order, able[np.argsort(floor[able, 3], kind="stable")]):
-        steps = victim_kernels.search(
-            wanted, len(by), by, class_of, missing, first, count, heads, item_gain, following, alloc.run, field.cost, share,
-            floor, field.leaf, field.milli, field.room, needed, STEPS_MAX, chosen,
-        )  # fmt: skip
-        if steps >= -STEPS_MAX:
-            break  # a plan, or the proof that there is none
-    return [int(run) for run in np.flatnonzero(chosen)], by is order and abs(steps) <= STEPS_MAX
+    chosen, best = np.zeros(state.run.used, dtype=np.int64), np.full(target_kernels.COSTS, target_kernels.NONE_LEFT, dtype=np.int64)
+    left, proved = STEPS_MAX, True
+    for area in areas:
+        if area.least >= tuple(best.tolist()):
+            break  # so do all that follow
+        for by in (area.order, area.order[np.argsort(floor[area.order, 3], kind="stable")]):
+            steps = victim_kernels.search(
+                area.wanted, len(by), by, class_of, missing, first, count, heads, item_gain, following, alloc.run, field.cost,
+                share, floor, field.leaf, field.milli, field.room, needed, left, best, chosen,
+            )  # fmt: skip
+            if steps >= -left:
+                break  # a plan, or the proof that there is none
+        proved = proved and by is area.order and abs(steps) <= left
+        left = max(0, left - abs(steps))
+    return [int(run) for run in np.flatnonzero(chosen)], proved
+
+
+@dataclass
+class Area:
+    """Where a plan may lie: all targets, or those of one domain. ``order`` is by their least cost."""
+
+    wanted: int
+    order: I64
+    least: tuple[int, ...]  # no plan costs less
+
+
+def _areas(nodes: int, missing: I64, order: I64, domain: I64, floor: I64) -> list[Area]:
+    """Return the areas in which there may be a plan, the one with the least bound first (ties: the lowest domain).
+
+    A plan's targets cost at least their floors, so it costs at least the sum of the ``wanted`` least ones.
+    """
+    found = []
+    labels = domain if len(domain) else np.zeros(len(missing), dtype=np.int64)
+    fits = np.bincount(labels[missing < 1], minlength=int(labels.max(initial=0)) + 1)
+    able = np.bincount(labels[order], minlength=len(fits))
+    for label in np.flatnonzero(fits + able >= nodes).tolist():
+        wanted = nodes - int(fits[label])
+        mine = order[labels[order] == label]
+        if wanted < 1:
+            return [Area(wanted, mine, ())]
+        found.append(Area(wanted, mine, tuple(floor[mine[:wanted]].sum(axis=0).tolist())))
+    return sorted(found, key=lambda area: area.least)
 
 
 def _fill_back(

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels import pack
+from apportion.core.policy.fitting import earliest_nodes
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, MS_PER_DAY
+from apportion.core.units import MS_PER_DAY
 
 I64 = NDArray[np.int64]
 
@@ -124,21 +124,13 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
     For one that will be funded at ``funded_ms`` only, nothing is done when its nodes would be ready before that, or nobody knows
     when they will be: then every node would idle for a guess.
     """
-    now_ms, node, nodes = state.counters.time_ms, state.node, int(state.workload.nodes[workload])
-    ready_ms = np.zeros(node.used, dtype=np.int64)
-    need = max(1, int(state.workload.milli_per_node[workload]) // MILLI)
-    pack.ready_times(
-        int(state.workload.pool[workload]), need, now_ms, NEVER_MS, node.used, node.pool, node.first_gpu, node.gpus,
-        state.gpu.out, state.gpu.held_by, reservations.free_ms(state, guess=not funded_ms), ready_ms,
-    )  # fmt: skip
-    ready_ms[reservations.until_ms > 0] = NEVER_MS
-    order = np.argsort(ready_ms, kind="stable")[:nodes]
-    last_ms = int(ready_ms[order[-1]]) if len(order) == nodes else NEVER_MS
+    free_ms = reservations.free_ms(state, guess=not funded_ms)
+    last_ms, rows = earliest_nodes(state, workload, free_ms, reservations.until_ms, NEVER_MS)
     if funded_ms and not funded_ms <= last_ms < NEVER_MS:
         return False
     reservations.starts_ms[workload] = 0 if last_ms == NEVER_MS else last_ms
     if last_ms < NEVER_MS:
-        reservations.holder[order] = workload + 1
-        reservations.until_ms[order] = last_ms
+        reservations.holder[rows] = workload + 1
+        reservations.until_ms[rows] = last_ms
         reservations.instants_ms = np.unique(reservations.until_ms[reservations.until_ms > 0])
     return True

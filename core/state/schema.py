@@ -43,6 +43,7 @@ class PoolTable(Table):
     idle_hold_ms: Column  # a run that does no work for so long is shown
     idle_demotes: Column  # 1 = and is no longer paid by its budget
     half_life_ms: Column  # after which usage counts half, for fair_tree
+    levels: Column  # of its topology, above the node
     supply_milli: Column  # rates now
     down_milli: Column
     idle_milli: Column
@@ -69,6 +70,30 @@ class NodeTable(Table):
     start_failures: Column  # in a row
     broken: Column  # GPUs its last heartbeat called broken
     runs: Column  # runs that hold GPUs here
+    domain_1: Column  # row + 1 of its domain of the pool's narrowest level in DomainTable; 0 = in none
+    domain_2: Column  # of the level above that
+    domain_3: Column
+
+
+class LevelTable(Table):
+    """Levels of topology, such as rack or spine. Key: ``pool/level``."""
+
+    height: Column  # 1 = the narrowest of its pool; 0 is the node itself and has no row
+
+
+class DomainTable(Table):
+    """Parts of a pool that are one at a level: a rack, a spine. Key: ``pool/height/path``; no nodes, no row."""
+
+    nodes: Column  # in it now
+
+
+class WishTable(Table):
+    """What workloads ask of nodes beside their GPUs, each different wish once. Key: its canonical text."""
+
+    workloads: Column  # that have it; none, no row
+    within: Column  # height + 1 of the level of which all of its nodes must be in one domain; 0 = no such wish
+    near: Column  # height + 1 of the level of which its nodes should be in as few domains as can be; 0 = no such wish
+    loose: Column  # 1 = single GPUs wherever they are; ``workload.nodes`` counts them
 
 
 class GpuTable(Table):
@@ -119,9 +144,10 @@ class WorkloadTable(Table):
     submitter: Column  # row in PrincipalTable
     event_seq: Column
     submit_ms: Column
-    nodes: Column
+    nodes: Column  # parts of its shape: each on a node of its own, unless the wish is loose
     milli_per_node: Column
     gpus_milli: Column  # total
+    wish: Column  # row + 1 in WishTable; 0 = nothing but GPUs
     min_runtime_ms: Column
     expected_runtime_ms: Column
     grace_ms: Column

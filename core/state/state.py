@@ -64,6 +64,9 @@ class State:
     change: schema.ChangeTable = field(default_factory=schema.ChangeTable)
     planned: schema.PlannedTable = field(default_factory=schema.PlannedTable)
     schedule: schema.ScheduleTable = field(default_factory=schema.ScheduleTable)
+    level: schema.LevelTable = field(default_factory=schema.LevelTable)
+    domain: schema.DomainTable = field(default_factory=schema.DomainTable)
+    wish: schema.WishTable = field(default_factory=schema.WishTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER | weight << WEIGHT_SHIFT
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
@@ -86,6 +89,9 @@ class State:
             "change": self.change,
             "planned": self.planned,
             "schedule": self.schedule,
+            "level": self.level,
+            "domain": self.domain,
+            "wish": self.wish,
         }
 
     def budget_key(self, pool: str, path: str) -> str:

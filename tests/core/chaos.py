@@ -22,6 +22,10 @@ T = TypeVar("T")
 POOLS = ("p", "q")
 BUDGETS = ("A", "B", "C", "A/x", "A/y", "B/z")
 NODES = {"n1": ("p", 8), "n2": ("p", 8), "n3": ("p", 4), "n4": ("q", 8)}
+DOMAINS = {"n1": ("s1", "r1"), "n2": ("s1", "r2"), "n3": ("s1", "r1")}
+WISHES: dict[str, Sequence[Any]] = {
+    "loose": (False, False, True), "within": (None, "rack", "spine", "node"), "near": (None, None, "rack", "node"),
+}  # fmt: skip
 PEOPLE = ("ops", "ops", "ops", "user1", "user2", "stranger")
 STEPS_MS = (0, 0, 1, 999, 5_000, 5_000, 30_000, 60_000, 60_000, 60_000, 85_000, 600_000, 3_600_000)
 SIZES_MILLI = (250, 500, 999, 1_000, 1_000, 2_000, 2_000, 3_000, 4_000, 4_000, 8_000, 16_000, 1_500, 12_000)
@@ -78,7 +82,7 @@ class Chaos:
         pick = self.dice.pick
         self.story.open()
         for pool in POOLS:
-            self.story.tell(ev.PoolDefined(pool=pool))
+            self.story.tell(ev.PoolDefined(pool=pool, levels=("spine", "rack") if pool == "p" else ()))
             self.story.tell(
                 ev.PolicyActivated(
                     pool=pool, quantum_ms=pick((60_000, 300_000)), horizon_ms=pick((60_000, 3_600_000)),
@@ -99,7 +103,8 @@ class Chaos:
             )
         )  # fmt: skip
         for node, (pool, gpus) in NODES.items():
-            self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}"))
+            domains = DOMAINS.get(node, ())
+            self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}", domains=domains))
         self.story.tell(ev.MemberGranted(budget="A", member="user1", role="administer"))
         self.story.tell(ev.MemberGranted(budget="B", member="user2"))
 
@@ -207,9 +212,15 @@ class Chaos:
                 priority=pick((0, 0, 0, 1, -1)),
                 max_failures=pick((0, 0, 1, 3)),
                 auto_resume=pick((True, True, True, False)),
+                **self.wishes(),
             ),
             "ops" if sensible else pick(PEOPLE),
         )
+
+    def wishes(self) -> dict[str, Any]:
+        """What a job asks of nodes beside GPUs; mostly nothing."""
+        pick = self.dice.pick
+        return {name: pick(values) for name, values in WISHES.items()} if pick((False, False, True)) else {}
 
     def withdraw(self) -> None:
         """Cancel or reorder some job."""
@@ -273,7 +284,8 @@ class Chaos:
             pool, gpus = NODES.get(node, ("p", 2))
             if kind == "move":
                 pool, gpus = pick(POOLS), pick((1, 4, 8, 9))
-            self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}"), who)
+            domains = pick((DOMAINS.get(node, ()), (), ("", "r2"))) if pool == "p" else pick(((), ("r2",)))
+            self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}", domains=domains), who)
 
     # -- the log -------------------------------------------------------------------------------------------------------
 

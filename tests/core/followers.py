@@ -128,9 +128,8 @@ class Conserving:
             if int(table.state[row]) == schema.HELD or late or int(table.budget[row]) in blocked:
                 continue
             kept = self.reservations[int(table.pool[row])]
-            gpus = fitting(state, row, kept)
-            held_back = not gpus or behind(state, self.seen, kept, row)
-            assert held_back, f"{table.keys[row]} waits although GPU rows {gpus} are free for it"
+            held_back = not fitting(state, row, kept) or behind(state, self.seen, kept, row)
+            assert held_back, f"{table.keys[row]} waits although GPUs are free for it"
 
 
 def check_spent(state: State) -> None:
@@ -158,11 +157,16 @@ def check_reservations(state: State, kept: Reservations) -> None:
     for workload, start_ms in kept.starts_ms.items():
         places = enumerate(kept_nodes(kept))
         nodes = [place for place, (holder, until_ms) in places if holder == workload + 1 and until_ms == start_ms]
-        assert len(nodes) == (int(table.nodes[workload]) if start_ms else 0) == int((kept.holder == workload + 1).sum())
+        wish, parts = wants_of(state, workload), 0
+        assert len(nodes) == int((kept.holder == workload + 1).sum())
+        assert wish.within is None or len({wish.within[place] for place in nodes}) <= 1
         for place in nodes:
             mine = range(int(node.first_gpu[place]), int(node.first_gpu[place]) + int(node.gpus[place]))
             able = [one for one in mine if not gpu.out[one] and not gpu.held_by[one] and gone_ms[one] <= start_ms]
             assert 1_000 * len(able) >= int(table.milli_per_node[workload]), f"{node.keys[place]} is not free in time"
+            parts += len(able) if wish.loose else 1
+        need = int(table.nodes[workload]) if start_ms else 0
+        assert parts >= need if wish.loose else parts == need
 
 
 def gone_by_ms(state: State, row: int) -> int:
@@ -176,8 +180,8 @@ def gone_by_ms(state: State, row: int) -> int:
     return says_over_ms(state, row)
 
 
-def fitting(state: State, row: int, kept: Reservations) -> list[int]:
-    """Return the GPU rows a waiting workload could have now, by the oracle."""
+def fitting(state: State, row: int, kept: Reservations) -> bool:
+    """Tell whether a waiting workload could start now, by the oracle."""
     table, node, gpu = state.workload, state.node, state.gpu
     expected_ms = int(table.expected_runtime_ms[row])
     over_ms = state.counters.time_ms + max(0, expected_ms - int(table.progress_ms[row])) if expected_ms else 1 << 60
@@ -187,9 +191,25 @@ def fitting(state: State, row: int, kept: Reservations) -> list[int]:
         np.array(masked, dtype=np.int64),
         gpu.column("used_milli"), gpu.column("out"), gpu.column("held_by"),
     )  # fmt: skip
-    return oracles.find_gpus(
-        cluster, int(table.pool[row]), int(table.nodes[row]), int(table.milli_per_node[row]), row + 1
-    )
+    shape = int(table.pool[row]), int(table.nodes[row]), int(table.milli_per_node[row])
+    return oracles.fits(cluster, *shape, row + 1, wants_of(state, row))
+
+
+def wants_of(state: State, row: int) -> oracles.Wants:
+    """Return what a workload wishes, with the domain of each node by its name."""
+    number = int(state.workload.wish[row])
+    if not number:
+        return oracles.Wants()
+    wish = state.wish
+
+    def labels(column: str) -> list[str] | None:
+        height = int(getattr(wish, column)[number - 1]) - 1
+        if height < 0:
+            return None
+        domains = state.node.column(f"domain_{height}").tolist() if height else [0] * state.node.used
+        return [state.domain.keys[d - 1] if d else f"alone {n}" for n, d in enumerate(domains)]
+
+    return oracles.Wants(bool(wish.loose[number - 1]), labels("within"), labels("near"))
 
 
 def check_refusal(before: bytes, core: Core, record: Record) -> None:

@@ -6,8 +6,9 @@ Each function here is what the docstring of its kernel calls the naive equivalen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import combinations
 
 from tests.strategies import Cluster, Trees
 
@@ -116,6 +117,44 @@ def queue_order(rows: Sequence[int], budget: Sequence[int], priority: Sequence[i
     return sorted(rows, key=lambda row: (budget[row], -priority[row], seq[row]))
 
 
+@dataclass(frozen=True)
+class Wants:
+    """What a shape asks for beside nodes and GPUs."""
+
+    loose: bool = False
+    within: Sequence[int] | None = None  # label per node: all of its nodes have the same
+    near: Sequence[int] | None = None  # label per node: its nodes should have few
+
+
+NO_WISH = Wants()
+
+
+def fits(cluster: Cluster, pool: int, nodes: int, milli_per_node: int, mine: int, wants: Wants) -> bool:
+    """Tell whether the shape fits now."""
+    if milli_per_node < WHOLE or wants == NO_WISH:
+        return bool(find_gpus(cluster, pool, nodes, milli_per_node, mine))
+    return fewest_domains(cluster, pool, nodes, milli_per_node, mine, wants) is not None
+
+
+def fewest_domains(
+    cluster: Cluster, pool: int, nodes: int, milli_per_node: int, mine: int, wants: Wants
+) -> int | None:
+    """Return in how few domains the shape fits now, by trying all sets of nodes; None = in no set."""
+    need, best = milli_per_node // WHOLE, None
+    able = {}
+    for n in range(cluster.nodes):
+        if cluster.node_pool[n] == pool and not cluster.node_masked[n]:
+            free = len(free_positions(cluster, n, mine))
+            able[n] = free if wants.loose else int(free >= need)
+    for size in range(1, len(able) + 1):
+        for group in combinations(able, size):
+            together = wants.within is None or len({wants.within[n] for n in group}) == 1
+            if together and all(able[n] for n in group) and sum(able[n] for n in group) >= nodes:
+                count = len({wants.near[n] for n in group}) if wants.near is not None else 1
+                best = count if best is None else min(best, count)
+    return best
+
+
 def least_victims(
     cluster: Cluster,
     nodes: int,
@@ -125,6 +164,7 @@ def least_victims(
     leaf: Sequence[int],
     room: Sequence[int],
     cost: Sequence[Sequence[int]],
+    wants: Wants = NO_WISH,
 ) -> tuple[int, ...] | None:
     """Return the least cost of runs whose end makes the shape fit, of all subsets; () = it fits as it is, None = no subset.
 
@@ -144,7 +184,7 @@ def least_victims(
         for run in runs:
             for gpu, amount in pieces[run]:
                 after.used[gpu] -= amount
-        if not find_gpus(after, 0, nodes, milli_per_node, 1):
+        if not fits(after, 0, nodes, milli_per_node, 1, wants):
             continue
         if not runs:
             return ()

@@ -190,8 +190,8 @@ class Scenario:
         self.story.start_ms = self.story.now_ms = int(instant.timestamp()) * 1_000
         self.story.open()
 
-    def do_pool(self, name: str, by: str = OPERATOR) -> None:
-        self.story.tell(ev.PoolDefined(pool=name), by)
+    def do_pool(self, name: str, by: str = OPERATOR, levels: str = "") -> None:
+        self.story.tell(ev.PoolDefined(pool=name, levels=tuple(levels.split("/")) if levels else ()), by)
 
     def do_policy(self, pool: str, by: str = OPERATOR, **rules: str) -> None:
         names = {
@@ -205,10 +205,14 @@ class Scenario:
         values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
         self.story.tell(ev.PolicyActivated(pool=pool, policy=kind, node_loss_refund=refund, idle_hold_action=action, **values), by)
 
-    def do_node(self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None) -> None:
+    def do_node(
+        self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None, at: str = "", rack: str = ""
+    ) -> None:
+        """Let a node join, ``at=spine1/rack2``; nothing between two slashes: in no domain of that level."""
         told = agent or f"agent-{node}"
         self.agent_of.setdefault(node, told)
-        self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=int(gpus), agent=told), by)
+        domains = tuple(at.split("/")) if at else ()
+        self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=int(gpus), agent=told, domains=domains, rack=rack), by)
 
     def do_nodes(self, prefix: str, count: str, gpus: str, pool: str) -> None:
         """Let many nodes join that nobody hears of afterwards; only without watchers, who recount every GPU."""
@@ -292,7 +296,9 @@ class Scenario:
         values: dict[str, Any] = {names[k]: whole_ms(v) for k, v in wishes.items() if k in names}
         numbers = {"nodes": "nodes", "prio": "priority", "retries": "max_failures"}
         values |= {numbers[k]: int(v) for k, v in wishes.items() if k in numbers}
+        values |= {k: v for k, v in wishes.items() if k in ("within", "near")}
         values["auto_resume"] = wishes.get("resume") != "no"
+        values["loose"] = wishes.get("loose") == "yes"
         if "limit" in wishes:
             self.limit_ms[name] = whole_ms(wishes["limit"])
         event = ev.WorkloadSubmitted(

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apportion.core.kernels import accrue, pack, queue, share
+from apportion.core.state.wishes import ANYWHERE
 from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, PPM, apportion, gpu_us
 from tests.core import oracles
 from tests.strategies import Cluster, Trees, clusters, column, milli, shapes, trees
@@ -178,12 +179,13 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
     state = [data.draw(pick([2, 2, 2, 3, 4])) for _ in range(rows)]
     nodes = [data.draw(pick([1, 2])) for _ in range(rows)]
     per_node = [data.draw(pick([1_000, 8_000])) for _ in range(rows)]
+    wish = [data.draw(pick([0, 0, 1])) for _ in range(rows)]
     min_runtime = [data.draw(pick([0, 60])) for _ in range(rows)]
     expected = [data.draw(pick([0, 500, 501, 9_999])) for _ in range(rows)]
     not_before = [data.draw(pick([0, 1_000, 1_001])) for _ in range(rows)]
-    shape = st.tuples(pick([1, 2]), pick([1_000, 8_000]), pick([1_000, 1_500, 1_501, 1 << 60]))
+    shape = st.tuples(pick([1, 2]), pick([1_000, 8_000]), pick([0, 1]), pick([1_000, 1_500, 1_501, 1 << 60]))
     failed = data.draw(st.lists(shape, max_size=3))
-    table = np.zeros((4, 3), dtype=np.int64)
+    table = np.zeros((4, 4), dtype=np.int64)
     for k, entry in enumerate(failed):
         table[k] = entry
     idle_cycles, start = data.draw(pick([0, 1])), data.draw(st.integers(0, rows))
@@ -194,8 +196,8 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
 
     found = queue.next_candidate(
         np.arange(max(1, rows), dtype=np.int64), start, rows, now_ms, instants, head, head_ms, spare_us, horizon_ms,
-        in_time_free, idle_cycles, column(state), 2, column(nodes), column(per_node), column(min_runtime), column(expected),
-        column(progress), column(not_before), table, len(failed),
+        in_time_free, idle_cycles, column(state), 2, column(nodes), column(per_node), column(wish), column(min_runtime),
+        column(expected), column(progress), column(not_before), table, len(failed),
     )  # fmt: skip
 
     def over_by(row: int, instant_ms: int) -> bool:
@@ -209,8 +211,9 @@ def test_the_next_candidate_is_the_first_one_worth_trying(rows: int, data: st.Da
             if nodes[row] * per_node[row] * used_ms > spare_us:
                 return False
         hopeless = any(
-            (n, m) == (nodes[row], per_node[row]) and all(end_ms <= at_ms or not over_by(row, at_ms) for at_ms in instants_ms)
-            for n, m, end_ms in failed
+            (n, m, w) == (nodes[row], per_node[row], wish[row])
+            and all(end_ms <= at_ms or not over_by(row, at_ms) for at_ms in instants_ms)
+            for n, m, w, end_ms in failed
         )
         return state[row] == 2 and not_before[row] <= now_ms and (min_runtime[row] == 0) == bool(idle_cycles) and not hopeless
 
@@ -224,8 +227,8 @@ def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tupl
     chosen = np.full(nodes * 72, -7, dtype=np.int64)
 
     count = pack.find_gpus(
-        0, nodes, per_node, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
-        cluster.node_masked, cluster.used, cluster.out, cluster.held, chosen,
+        0, nodes, per_node, 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
+        cluster.node_masked, cluster.used, cluster.out, cluster.held, *ANYWHERE, chosen,
     )  # fmt: skip
 
     gpus = [int(gpu) for gpu in chosen[:count]]
@@ -239,10 +242,11 @@ def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tupl
 
 @quick
 @given(clusters(), st.integers(1, 9), st.booleans())
-def test_largest_shape_counts_nodes_that_could_hold_it_empty(cluster: Cluster, need: int, healthy: bool) -> None:
-    able = pack.largest_shape(
-        0, need, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, int(healthy)
-    )
+def test_most_parts_of_an_even_shape_is_the_nodes_that_could_hold_one_empty(cluster: Cluster, need: int, healthy: bool) -> None:
+    able = pack.most_parts(
+        0, need, 0, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, *ANYWHERE[:2],
+        int(healthy),
+    )  # fmt: skip
 
     assert able == oracles.nodes_able(cluster, 0, need, healthy)
 

@@ -14,7 +14,9 @@ from apportion.core.kernels import targets, victims
 from apportion.core.policy import preempting
 from apportion.core.policy.preempting import Field
 from apportion.core.state.state import State
+from apportion.core.state.wishes import Wish
 from tests.core import oracles
+from tests.core.oracles import NO_WISH, Wants
 from tests.strategies import Cluster, column
 
 quick = settings(derandomize=True, max_examples=300, deadline=None)
@@ -28,6 +30,7 @@ class Crowd:
     field: Field
     pieces: list[list[tuple[int, int]]]  # per run: (GPU row, milli)
     masked: NDArray[np.int64]  # nodes kept for somebody else
+    wants: Wants = NO_WISH
 
 
 def crowd_of(
@@ -121,6 +124,28 @@ def crowds(draw: st.DrawFn) -> Crowd:
     return crowd
 
 
+@st.composite
+def wishful_crowds(draw: st.DrawFn) -> Crowd:
+    """Draw such a crowd with racks, and a workload that wishes for one of them, for GPUs wherever they are, or both."""
+    crowd = draw(crowds())
+    state = crowd.state
+    racks = [draw(st.sampled_from([0, 1, 1, 2])) for _ in range(state.node.used)]  # 0 = in none
+    for rack in ("r1", "r2"):
+        state.domain.add(rack)
+    state.node.column("domain_1")[:] = racks
+    loose = draw(st.booleans()) and int(state.workload.milli_per_node[0]) >= 1_000
+    wish = Wish(within=draw(st.sampled_from([0, 2])), near=draw(st.sampled_from([0, 2])), loose=int(loose))
+    if wish != Wish():
+        state.workload.wish[0] = state.wish.add(wish.key) + 1
+        state.wish.put(0, wish._asdict())
+    if loose:
+        state.workload.nodes[0] = int(state.workload.gpus_milli[0]) // 1_000
+        state.workload.milli_per_node[0] = 1_000
+    labels = [rack or 10 + node for node, rack in enumerate(racks)]
+    crowd.wants = Wants(loose, labels if wish.within else None)
+    return crowd
+
+
 def cluster_of(crowd: Crowd) -> Cluster:
     """Return the columns as the oracle for space takes them."""
     node, gpu = crowd.state.node, crowd.state.gpu
@@ -141,13 +166,24 @@ def least_of(crowd: Crowd) -> tuple[int, ...] | None:
     field = crowd.field
     return oracles.least_victims(
         cluster_of(crowd), nodes, per_node, crowd.pieces, field.eligible.tolist(), field.leaf.tolist(), field.room.tolist(),
-        field.cost.tolist(),
+        field.cost.tolist(), crowd.wants,
     )  # fmt: skip
+
+
+@quick
+@given(wishful_crowds())
+def test_the_victims_for_a_wish_are_those_of_least_cost_over_all_subsets(crowd: Crowd) -> None:
+    check_least(crowd)
 
 
 @quick
 @given(crowds())
 def test_the_victims_are_those_of_least_cost_over_all_subsets(crowd: Crowd) -> None:
+    check_least(crowd)
+
+
+def check_least(crowd: Crowd) -> None:
+    """The search finds a plan of the least cost, or none where no subset of the runs is one."""
     found, proved = preempting._search(crowd.state, crowd.field, 0, crowd.masked)
 
     expected = least_of(crowd)

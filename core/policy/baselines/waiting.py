@@ -45,14 +45,14 @@ class Tried:
 
     def __init__(self, state: State, most: int) -> None:
         self._state = state
-        self._shapes = np.zeros((most, 3), dtype=np.int64)  # nodes, milli per node, when it would have been over
+        self._shapes = np.zeros((most, 4), dtype=np.int64)  # nodes, milli per node, wish, when it would have been over
         self._count = 0
 
     def add(self, workload: int) -> None:
         """Remember the shape; must not be full."""
         table = self._state.workload
-        over_ms = says_over_ms(self._state, workload)
-        self._shapes[self._count] = (int(table.nodes[workload]), int(table.milli_per_node[workload]), over_ms)
+        shape = int(table.nodes[workload]), int(table.milli_per_node[workload]), int(table.wish[workload])
+        self._shapes[self._count] = (*shape, says_over_ms(self._state, workload))
         self._count += 1
 
     def find(self, rows: I64, start: int, end: int, reservations: Reservations, idle_cycles: int) -> int:
@@ -63,7 +63,7 @@ class Tried:
         return int(
             queue_kernels.next_candidate(
                 rows, start, end, self._state.counters.time_ms, reservations.instants_ms, -1, 0, 0, 0, 0, idle_cycles, table.state,
-                schema.PENDING, table.nodes, table.milli_per_node, table.min_runtime_ms, table.expected_runtime_ms,
+                schema.PENDING, table.nodes, table.milli_per_node, table.wish, table.min_runtime_ms, table.expected_runtime_ms,
                 table.progress_ms, table.not_before_ms, self._shapes, self._count,
             )
         )  # fmt: skip

@@ -1,0 +1,118 @@
+"""The shape that the core makes of a request at the door, and the wishes that shapes share.
+
+One node if the total fits on one, else the fewest whole nodes of the pool's largest size; a loose request is as many single GPUs.
+What could not start on the empty pool, in service or not, is refused with the largest of its kind that could.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from apportion.core.events import WorkloadSubmitted
+from apportion.core.fold.access import No
+from apportion.core.kernels import pack
+from apportion.core.reasons import Refusal
+from apportion.core.state.state import State
+from apportion.core.state.topology import height_of
+from apportion.core.state.wishes import NO_ARRAY, NO_WISH, Places, Wish, places_of
+from apportion.core.units import MILLI
+
+
+class Shape(NamedTuple):
+    """What a request is in one pool."""
+
+    nodes: int
+    milli_per_node: int
+    wish: Wish
+
+
+def shape_of(state: State, pool: int, event: WorkloadSubmitted) -> Shape | No:
+    """Return the shape of a request in this pool, or why there is none."""
+    largest = int(pack.largest_node(pool, state.node.used, state.node.pool, state.node.gpus)) * MILLI
+    layout = _loose_layout(event) if event.loose else _layout(event, largest)
+    if isinstance(layout, No):
+        return layout
+    nodes, per_node = layout
+    wish = _wish(state, pool, event, nodes)
+    if isinstance(wish, No):
+        return wish
+    places = places_of(state, wish, nodes)
+    able = _most_parts(state, pool, per_node, wish, places)
+    if able < nodes:
+        anywhere = _most_parts(state, pool, per_node, wish, places._replace(within=NO_ARRAY)) if wish.within else able
+        field = "within" if anywhere >= nodes else "gpus_milli"
+        numbers = {"nodes_able": able, "nodes_needed": nodes, "largest_node_milli": largest}
+        numbers["largest_milli"] = able * per_node or largest
+        return No(Refusal.NEVER_FITS, field, "no such set of nodes has joined the pool", numbers)
+    return Shape(nodes, per_node, wish)
+
+
+def _layout(event: WorkloadSubmitted, largest: int) -> tuple[int, int] | No:
+    """Return (nodes, milli per node)."""
+    total, nodes = event.gpus_milli, event.nodes
+    if nodes == 0:
+        nodes = 1
+        if total > largest > 0:
+            if total % largest:
+                return No(Refusal.BAD_SHAPE, "gpus_milli", "not a multiple of whole nodes", {"node_milli": largest})
+            nodes = total // largest
+    if total % nodes:
+        return No(Refusal.BAD_SHAPE, "nodes", "gpus_milli does not divide over nodes", {"nodes": nodes})
+    per_node = total // nodes
+    if per_node > MILLI and per_node % MILLI:
+        return No(Refusal.BAD_SHAPE, "gpus_milli", "above one GPU only whole GPUs", {"per_node_milli": per_node})
+    if per_node < MILLI and nodes > 1:
+        return No(Refusal.BAD_SHAPE, "nodes", "a fraction of a GPU is on one node", {"per_node_milli": per_node})
+    return nodes, per_node
+
+
+def _loose_layout(event: WorkloadSubmitted) -> tuple[int, int] | No:
+    if event.nodes:
+        return No(Refusal.BAD_SHAPE, "nodes", "a loose request does not say on how many nodes", {"nodes": event.nodes})
+    if event.gpus_milli % MILLI:
+        return No(Refusal.BAD_SHAPE, "gpus_milli", "loose GPUs are whole GPUs", {"gpus_milli": event.gpus_milli})
+    return event.gpus_milli // MILLI, MILLI
+
+
+def _wish(state: State, pool: int, event: WorkloadSubmitted, nodes: int) -> Wish | No:
+    heights = []
+    for field, level in (("within", event.within), ("near", event.near)):
+        height = None if level is None else height_of(state, pool, level)
+        if level is not None and height is None:
+            return No(Refusal.UNKNOWN_LEVEL, field, f"pool {state.pool.keys[pool]} has no level {level}", entity=level)
+        heights.append(0 if height is None else height + 1)
+    if heights[0] == 1 and nodes > 1 and not event.loose:
+        return No(Refusal.BAD_SHAPE, "within", "several nodes are not within one node", {"nodes": nodes})
+    return Wish(within=heights[0], near=heights[1], loose=int(event.loose))
+
+
+def _most_parts(state: State, pool: int, per_node: int, wish: Wish, places: Places) -> int:
+    node = state.node
+    return int(
+        pack.most_parts(
+            pool, max(1, per_node // MILLI), wish.loose, node.used, node.pool, node.first_gpu, node.gpus, state.gpu.out,
+            places.room, places.within, 0,
+        )
+    )  # fmt: skip
+
+
+def take_wish(state: State, wish: Wish) -> int:
+    """Count a workload that has the wish; returns what its column holds."""
+    if wish == NO_WISH:
+        return 0
+    table = state.wish
+    row = table.row_of.get(wish.key)
+    if row is None:
+        row = table.add(wish.key)
+        table.put(row, wish._asdict())
+    table.workloads[row] += 1
+    return row + 1
+
+
+def drop_wish(state: State, workload: int) -> None:
+    """Forget a workload's wish; nobody else's, and its row is free."""
+    number = state.workload.cells.wish[workload]
+    if number:
+        state.wish.cells.workloads[number - 1] -= 1
+        if not state.wish.cells.workloads[number - 1]:
+            state.wish.remove(number - 1)

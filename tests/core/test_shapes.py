@@ -1,0 +1,115 @@
+"""Shapes with wishes fit exactly where trying all sets of nodes finds that they fit, and get what they wished for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apportion.core.kernels import pack
+from apportion.core.state.wishes import NO_ARRAY
+from tests.core import oracles
+from tests.core.oracles import Wants
+from tests.strategies import Cluster, clusters, column, domains, shapes
+
+quick = settings(derandomize=True, max_examples=300, deadline=None)
+
+
+def place(cluster: Cluster, nodes: int, per_node: int, mine: int, wants: Wants) -> list[int]:
+    """Return the GPU rows that the kernel gives the shape."""
+    chosen = np.full(max(1, nodes) * 72, -7, dtype=np.int64)
+    count = pack.find_gpus(
+        0, nodes, per_node, int(wants.loose), mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
+        cluster.node_masked, cluster.used, cluster.out, cluster.held, NO_ARRAY,
+        NO_ARRAY if wants.within is None else column(list(wants.within)),
+        NO_ARRAY if wants.near is None else column(list(wants.near)), chosen,
+    )  # fmt: skip
+    return [int(gpu) for gpu in chosen[:count]]
+
+
+def node_of(cluster: Cluster, gpu: int) -> int:
+    """Return the node a GPU row belongs to."""
+    return next(
+        n for n in range(cluster.nodes) if cluster.node_first[n] <= gpu < cluster.node_first[n] + cluster.node_gpus[n]
+    )
+
+
+@st.composite
+def wants(draw: st.DrawFn, cluster: Cluster) -> Wants:
+    """Draw wishes: one domain of a level, few domains of a narrower one, loose GPUs."""
+    narrow, wide = draw(domains(cluster.nodes))
+    within = draw(st.sampled_from([None, narrow, wide, wide]))
+    near = draw(st.sampled_from([None, list(range(cluster.nodes)), narrow if within is not narrow else None]))
+    return Wants(draw(st.booleans()), within, near)
+
+
+@quick
+@given(clusters(max_nodes=6, max_gpus=5), st.data(), st.integers(1, 3))
+def test_a_shape_is_in_one_domain_and_in_as_few_as_can_be(cluster: Cluster, data: st.DataObject, mine: int) -> None:
+    wish = data.draw(wants(cluster))
+    nodes, per_node = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 4)))
+    if wish.loose:
+        nodes, per_node = nodes * per_node, 1
+
+    gpus = place(cluster, nodes, per_node * 1_000, mine, wish)
+
+    least = oracles.fewest_domains(cluster, 0, nodes, per_node * 1_000, mine, wish)
+    assert bool(gpus) == (least is not None)
+    if least is None:
+        return
+    on = Counter(node_of(cluster, gpu) for gpu in gpus)
+    assert len(set(gpus)) == len(gpus) == nodes * per_node
+    assert wish.loose or list(on.values()) == [per_node] * nodes, "each part on a node of its own"
+    for gpu in gpus:
+        assert gpu - cluster.node_first[node_of(cluster, gpu)] in oracles.free_positions(cluster, node_of(cluster, gpu), mine)
+    for n in on:
+        assert cluster.node_pool[n] == 0
+        assert not cluster.node_masked[n]
+    assert wish.within is None or len({wish.within[n] for n in on}) == 1
+    assert wish.near is None or len({wish.near[n] for n in on}) == least
+
+
+@quick
+@given(clusters(max_nodes=6), shapes(), st.data())
+def test_the_most_parts_of_a_domain_are_those_that_fit_when_it_is_empty(
+    cluster: Cluster, shape: tuple[int, int], data: st.DataObject
+) -> None:
+    need = max(1, shape[1] // 1_000)
+    narrow, _wide = data.draw(domains(cluster.nodes))
+    loose = data.draw(st.booleans()) and need == 1
+    empty = Cluster(
+        cluster.node_pool, cluster.node_first, cluster.node_gpus, np.zeros_like(cluster.node_masked),
+        np.zeros_like(cluster.used), cluster.out, np.zeros_like(cluster.held),
+    )  # fmt: skip
+
+    most = pack.most_parts(
+        0, need, int(loose), cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, NO_ARRAY,
+        column(narrow), 1,
+    )  # fmt: skip
+
+    wish = Wants(loose, narrow)
+    assert most == 0 or oracles.fewest_domains(empty, 0, most, need * 1_000, 1, wish) is not None
+    assert oracles.fewest_domains(empty, 0, most + 1, need * 1_000, 1, wish) is None
+
+
+def test_oracle_by_hand() -> None:
+    # three nodes of two; the first is half full; the last two are one rack
+    cluster = Cluster(
+        column([0, 0, 0]), column([0, 2, 4]), column([2, 2, 2]), column([0, 0, 0]), column([1000, 0, 0, 0, 0, 0]),
+        column([0] * 6), column([0] * 6),
+    )  # fmt: skip
+    racks = [0, 1, 1]
+
+    def fewest(nodes: int, gpus: int, **wish: object) -> int | None:
+        return oracles.fewest_domains(cluster, 0, nodes, gpus * 1_000, 1, Wants(**wish))  # type: ignore[arg-type]
+
+    assert fewest(3, 1, near=racks) == 2
+    assert fewest(3, 1, within=racks) is None
+    assert fewest(2, 2, within=racks) == 1
+    assert fewest(5, 1, loose=True, near=racks) == 2
+    assert fewest(4, 1, loose=True, near=racks) == 1
+    assert fewest(4, 1, loose=True, near=[0, 1, 2]) == 2
+    assert fewest(3, 1, loose=True, within=[0, 1, 2]) is None
+    assert fewest(6, 1, loose=True) is None
