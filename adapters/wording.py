@@ -213,6 +213,12 @@ PENDING: dict[Enum, Words] = {
         "wait, or wish for it instead of asking for it (--near in place of --within)",
         "enough free, but not in one domain",
     ),
+    P.NO_ROOM: Words(
+        "enough GPUs are free, but not on nodes with the labels, CPU or memory it asks for"
+        "[: it needs {need_milli}, free {free_milli}][; {ahead} of its budget go first]",
+        "wait, or ask for less beside GPUs (--label, --gpu-memory, --cpu, --memory)",
+        "free GPUs lack what it asks for",
+    ),
     P.NO_BLOCK: Words(
         "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"
         "[; {ahead} of its budget go first]",

@@ -46,6 +46,7 @@ BudgetPath = Annotated[
     ),
 ]
 DomainName = Annotated[str, Meta(max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9_\-.:]*)?" + _END)]
+Labels = Annotated[dict[Name, DomainName], Meta(max_length=32)]
 Principal = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]*" + _END)]
 Text = Annotated[str, Meta(max_length=1_000)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -86,7 +87,7 @@ class PoolDefined(Event, frozen=True):
 class NodeJoined(Event, frozen=True):
     """A node offers its GPUs to a pool. The publishing principal is the node's agent from then on.
 
-    Joining again while it is there, an event that tells neither rack nor domains leaves the node where it is.
+    Joining again while it is there, what an event does not tell (0, no rack and no domains, no labels) stays as it was.
     """
 
     node: Name
@@ -97,6 +98,7 @@ class NodeJoined(Event, frozen=True):
     memory_mib: Count = 0
     rack: Annotated[str, Meta(max_length=64)] = ""  # its domain of the pool's narrowest level, if ``domains`` does not tell
     domains: Annotated[tuple[DomainName, ...], Meta(max_length=MAX_LEVELS)] = ()  # one per level of the pool, "" = in none
+    labels: Labels | None = None
     agent: Principal | None = None  # set by an operator who joins nodes on behalf of agents
 
 
@@ -254,6 +256,10 @@ class WorkloadSubmitted(Event, frozen=True):
     loose: bool = False
     within: Name | None = None
     near: Name | None = None
+    labels: Labels = {}  # that its nodes bear
+    gpu_memory_mib: Count = 0  # of each GPU at least; a fraction takes so much, or its part of the GPU's when it does not say
+    cpu_milli: Count = 0  # of each node; of a loose request for each GPU
+    memory_mib: Count = 0
     kind: Kind = "training"
     name: Annotated[str, Meta(max_length=128)] = ""
     min_runtime_ms: Duration | None = None  # protected time; None = the pool's quantum; 0 = idle cycles only

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from dataclasses import dataclass
 
 from apportion.adapters.agent.gpus import GpuSource
@@ -41,6 +42,7 @@ class AgentSettings:
     pool: str
     principal: str
     domains: tuple[str, ...] = ()  # where the node is, widest level of the pool first; () = the core keeps what it knows
+    labels: dict[str, str] | None = None  # None = the core keeps what it knows
     beat_ms: int = 10_000
     closed_grace_ms: int = CLOSED_GRACE_MS
 
@@ -71,7 +73,10 @@ class Membership:
             pool=self._settings.pool,
             gpus=self._gpus.count,
             gpu_memory_mib=self._gpus.memory_mib_each,
+            cpu_milli=(os.cpu_count() or 0) * 1_000,
+            memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
             domains=self._settings.domains,
+            labels=self._settings.labels,
         )
         self._join_name = f"joined {identity.joins}"
         self._outbox.put(self._join_name, event, at_ms=wall_ms())

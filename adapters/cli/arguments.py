@@ -15,6 +15,7 @@ from apportion.adapters.agent.naming import principal_token
 from apportion.core.units import GPU_US_PER_GPU_HOUR, MAX_POOL_MILLI, PPM
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+UNITS_MIB = {"mib": 1, "gib": 1_024, "tib": 1_048_576}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _PRINCIPAL = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_\-]*$")
 
@@ -39,6 +40,32 @@ def gpus_milli(text: str) -> int:
     if not 1 <= milli <= MAX_POOL_MILLI:
         raise ValueError(f"{text!r} GPUs is outside 0.001 to {MAX_POOL_MILLI // 1000:,}; write for example 2 or 0.5")
     return milli
+
+
+def cpu_milli(text: str) -> int:
+    """Return thousandths of a processor for ``4`` or ``0.5``; above zero."""
+    milli = _scaled(text, 1_000, "a number of processors", "4 or 0.5")
+    if milli < 1:
+        raise ValueError(f"{text!r} processors is not above zero; write for example 4 or 0.5")
+    return milli
+
+
+def memory_mib(text: str) -> int:
+    """Return mebibytes for ``512MiB``, ``40GiB``, ``1.5TiB`` or a plain number of them; above zero."""
+    compact = text.strip().lower().replace(" ", "")
+    scale = next((scale for unit, scale in UNITS_MIB.items() if compact.endswith(unit)), 0)
+    mib = _scaled(compact[:-3] if scale else compact, scale or 1, "an amount of memory", "40GiB or 512MiB", shown=text)
+    if mib < 1:
+        raise ValueError(f"{text!r} of memory is not above zero; write for example 40GiB or 512MiB")
+    return mib
+
+
+def label(text: str) -> tuple[str, str]:
+    """Return name and value for ``gen=sxm5``; the value may be empty."""
+    name, equals, value = text.strip().partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r} is not a label; write its name, = and its value, such as gen=sxm5")
+    return name, value
 
 
 def share_ppm(text: str) -> int:

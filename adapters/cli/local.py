@@ -145,6 +145,9 @@ async def agent(
     at: Annotated[
         str, typer.Option("--at", metavar="PATH", help="Where the node is, widest level first, such as spine1/rack3")
     ] = "",
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="A label the node bears; repeat for more")
+    ] = None,
     beat: Annotated[int, lasting("Time between heartbeats", "10s")] = 10_000,
 ) -> Answer:
     """Run one node's agent: start what is placed, report what happens."""
@@ -154,12 +157,13 @@ async def agent(
     from apportion.adapters.agent.main import serve as serve_agent
     from apportion.adapters.agent.main import tell_ready
     from apportion.adapters.agent.naming import node_name, principal_token
+    from apportion.adapters.cli.wishes import labels_of
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     name = node_name(node or os.uname().nodename)
     settings = AgentSettings(
         node=name, pool=pool, principal=principal or principal_token(f"agent-{name}"), beat_ms=_beat(beat),
-        domains=tuple(at.split("/")) if at else (),
+        domains=tuple(at.split("/")) if at else (), labels=labels_of(label) if label else None,
     )  # fmt: skip
     await serve_agent(place.home, settings, simulated=gpus, url=_url(place), ready=tell_ready)
     return Answer()

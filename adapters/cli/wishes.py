@@ -1,4 +1,4 @@
-"""What ``submit`` may ask of nodes beside a number of GPUs: the options, one type each.
+"""The shape that ``submit`` asks for, and what it may ask of nodes beside GPUs: the options, one type each.
 
 Types alone: what they mean is ``WorkloadSubmitted``; whether it can be had is the core's answer.
 """
@@ -9,6 +9,19 @@ from typing import Annotated
 
 import typer
 
+from apportion.adapters.cli import arguments
+from apportion.adapters.cli.verbs import typed
+
+Gpus = Annotated[
+    int,
+    typer.Option(
+        "--gpus", parser=typed(arguments.gpus_milli), metavar="N", show_default=False,
+        help="GPUs in all; 0.5 is half a GPU [default: 1]",
+    ),
+]  # fmt: skip
+Nodes = Annotated[
+    int, typer.Option("--nodes", metavar="N", show_default=False, help="Spread over N nodes [default: as few as possible]")
+]
 Loose = Annotated[bool, typer.Option("--loose", help="GPUs wherever they are, however many on a node")]
 Within = Annotated[
     str | None, typer.Option("--within", metavar="LEVEL", help="All of it in one domain of this level: node, rack, ...")
@@ -16,5 +29,38 @@ Within = Annotated[
 Near = Annotated[
     str | None, typer.Option("--near", metavar="LEVEL", help="In as few domains of this level as can be, if it may be")
 ]
+Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="NAME=VALUE", help="On nodes that bear this label; repeat for more"),
+]
+GpuMemory = Annotated[
+    int,
+    typer.Option(
+        "--gpu-memory", parser=typed(arguments.memory_mib), metavar="SIZE", show_default=False,
+        help="GPUs with at least so much memory; of a part of a GPU so much of it [default: its part]",
+    ),
+]  # fmt: skip
+Cpu = Annotated[
+    int,
+    typer.Option(
+        "--cpu", parser=typed(arguments.cpu_milli), metavar="N", show_default=False,
+        help="Processors on each node; with --loose for each GPU",
+    ),
+]  # fmt: skip
+Memory = Annotated[
+    int,
+    typer.Option(
+        "--memory", parser=typed(arguments.memory_mib), metavar="SIZE", show_default=False,
+        help="Memory on each node; with --loose for each GPU, such as 64GiB",
+    ),
+]  # fmt: skip
 
-OPTIONS = {"loose": "--loose", "within": "--within", "near": "--near"}
+OPTIONS = {
+    "loose": "--loose", "within": "--within", "near": "--near", "labels": "--label", "gpu_memory_mib": "--gpu-memory",
+    "cpu_milli": "--cpu", "memory_mib": "--memory",
+}  # fmt: skip
+
+
+def labels_of(texts: list[str] | None) -> dict[str, str]:
+    """Return the labels that were typed."""
+    return dict(map(typed(arguments.label), texts or []))

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from apportion.adapters.cli import arguments, wishes
+from apportion.adapters.cli import wishes
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import follow, known_of, send
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import pools_of, workload_of
 from apportion.adapters.cli.output import Answer
 from apportion.adapters.cli.publishing import checked, new_id
-from apportion.adapters.cli.verbs import WritePlace, lasting, one_of, typed, write_verb
+from apportion.adapters.cli.verbs import WritePlace, lasting, one_of, write_verb
 
 PANEL = "Act"
 KINDS = ("training", "batch_inference", "quantization", "realtime", "interactive")
@@ -46,21 +46,15 @@ async def submit(
         list[str] | None, typer.Argument(metavar="-- COMMAND...", help="What to run, after --", show_default=False)
     ] = None,
     budget: Annotated[str, typer.Option(metavar="PATH", help="Budget to charge, such as lab/llm/olmo")] = "",
-    gpus: Annotated[
-        int,
-        typer.Option(
-            parser=typed(arguments.gpus_milli),
-            metavar="N",
-            show_default=False,
-            help="GPUs in all; 0.5 is half a GPU [default: 1]",
-        ),
-    ] = 1000,
-    nodes: Annotated[
-        int, typer.Option(metavar="N", show_default=False, help="Spread over N nodes [default: as few as possible]")
-    ] = 0,
+    gpus: wishes.Gpus = 1000,
+    nodes: wishes.Nodes = 0,
     loose: wishes.Loose = False,
     within: wishes.Within = None,
     near: wishes.Near = None,
+    label: wishes.Label = None,
+    gpu_memory: wishes.GpuMemory = 0,
+    cpu: wishes.Cpu = 0,
+    memory: wishes.Memory = 0,
     name: Annotated[str, typer.Option(metavar="TEXT", help="A name for people; need not be unique")] = "",
     min_runtime: Annotated[
         int | None,
@@ -117,6 +111,10 @@ async def submit(
             loose=loose,
             within=within,
             near=near,
+            labels=wishes.labels_of(label),
+            gpu_memory_mib=gpu_memory,
+            cpu_milli=cpu,
+            memory_mib=memory,
             kind=kind,
             name=name,
             min_runtime_ms=min_runtime,

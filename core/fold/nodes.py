@@ -10,6 +10,7 @@ from apportion.core import ledger
 from apportion.core.events import NodeCordoned, NodeHeartbeat, NodeJoined, NodeLeft, NodeUncordoned
 from apportion.core.fold.access import No, is_operator, not_permitted, principal_row, speaks_for_node
 from apportion.core.fold.release import release_run
+from apportion.core.fold.tags import describe_node, forget_node
 from apportion.core.fold.topology import domain_keys, enter_domains, leave_domains
 from apportion.core.reasons import Outcome, Refusal
 from apportion.core.state import schema
@@ -62,7 +63,8 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
         if int(state.node.gpus[row]) == event.gpus and int(state.node.pool[row]) == pool:
             state.node.last_seen_ms[row] = state.counters.time_ms
             state.node.agent[row] = principal_row(state, agent)
-            if enter_domains(state, row, domains):
+            moved = enter_domains(state, row, domains)
+            if describe_node(state, row, event, fresh=False) or moved:
                 state.counters.dirty = 1
             _revive(state, row)
             return None
@@ -89,6 +91,7 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
     state.node.agent[row] = principal_row(state, agent)
     state.node.gpus[row] = event.gpus
     enter_domains(state, row, domains)
+    describe_node(state, row, event, fresh=True)
     state.node.last_seen_ms[row] = state.counters.time_ms
     state.node.suspended[row] = schema.SUSPEND_NONE
     state.node.silent[row] = 0
@@ -232,4 +235,5 @@ def _leave(state: State, node: int, seq: int) -> None:
         state.gpu.held_by[gpu] = 0  # the cycle sees a hold that lost a GPU and gives it up
     state.node.gpus[node] = 0
     leave_domains(state, node)
+    forget_node(state, node)
     state.counters.dirty = 1

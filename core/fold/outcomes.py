@@ -38,6 +38,8 @@ from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import gpu_rows, runs_on_node
 from apportion.core.state.state import State
+from apportion.core.state.wishes import wish_of
+from apportion.core.units import MILLI
 
 
 def apply(state: State, decision: AnyDecision) -> None:
@@ -106,16 +108,27 @@ def _placed(state: State, decision: RunPlaced) -> None:
         "first_alloc": -1,
     }
     state.run.put(run, values)
-    last, cells = -1, state.alloc.cells
+    last, cells, nodes = -1, state.alloc.cells, state.node.cells
+    wish = wish_of(state, workload)
     for piece in decision.pieces:
         node = state.node.row_of[piece.node]
-        state.node.cells.runs[node] += 1
-        first = state.node.cells.first_gpu[node]
+        nodes.runs[node] += 1
+        first = nodes.first_gpu[node]
+        parts = len(piece.gpus) if wish.loose else 1
         for position in piece.gpus:
             alloc = state.alloc.add()
             cells.run[alloc] = run
             cells.gpu[alloc] = first + position
             cells.milli[alloc] = piece.milli_each
+            if piece.milli_each < MILLI:
+                memory_mib = wish.gpu_memory_mib or nodes.gpu_memory_mib[node] * piece.milli_each // MILLI
+                cells.gpu_memory_mib[alloc] = memory_mib
+                state.gpu.cells.used_memory_mib[first + position] += memory_mib
+            if parts and wish.has_amounts:
+                cells.cpu_milli[alloc], cells.memory_mib[alloc] = parts * wish.cpu_milli, parts * wish.memory_mib
+                nodes.used_cpu_milli[node] += parts * wish.cpu_milli
+                nodes.used_memory_mib[node] += parts * wish.memory_mib
+                parts = 0
             cells.next[alloc] = -1
             cells.confirmed_ms[alloc] = now_ms
             cells.missed[alloc] = -1

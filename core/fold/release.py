@@ -30,6 +30,9 @@ def release_run(
             state.node.cells.runs[node] -= 1
         confirmed_ms = min(confirmed_ms, allocs.confirmed_ms[alloc])
         ledger.use_gpu(state, pool, gpu, -allocs.milli[alloc])
+        state.gpu.cells.used_memory_mib[gpu] -= allocs.gpu_memory_mib[alloc]
+        state.node.cells.used_cpu_milli[node] -= allocs.cpu_milli[alloc]
+        state.node.cells.used_memory_mib[node] -= allocs.memory_mib[alloc]
         state.alloc.remove(alloc)
         alloc = following
     table.first_alloc[run] = -1

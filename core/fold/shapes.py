@@ -14,7 +14,7 @@ from apportion.core.kernels import pack
 from apportion.core.reasons import Refusal
 from apportion.core.state.state import State
 from apportion.core.state.topology import height_of
-from apportion.core.state.wishes import NO_ARRAY, NO_WISH, Places, Wish, places_of
+from apportion.core.state.wishes import COLUMNS, NO_WISH, Wish, places_of
 from apportion.core.units import MILLI
 
 
@@ -28,23 +28,32 @@ class Shape(NamedTuple):
 
 def shape_of(state: State, pool: int, event: WorkloadSubmitted) -> Shape | No:
     """Return the shape of a request in this pool, or why there is none."""
-    largest = int(pack.largest_node(pool, state.node.used, state.node.pool, state.node.gpus)) * MILLI
+    wish = _wish(state, pool, event)
+    if isinstance(wish, No):
+        return wish
+    node = state.node
+    largest = int(pack.largest_node(pool, node.used, node.pool, node.gpus, places_of(state, wish, 1).room)) * MILLI
     layout = _loose_layout(event) if event.loose else _layout(event, largest)
     if isinstance(layout, No):
         return layout
     nodes, per_node = layout
-    wish = _wish(state, pool, event, nodes)
-    if isinstance(wish, No):
-        return wish
-    places = places_of(state, wish, nodes)
-    able = _most_parts(state, pool, per_node, wish, places)
+    if wish.within == 1 and nodes > 1 and not event.loose:
+        return No(Refusal.BAD_SHAPE, "within", "several nodes are not within one node", {"nodes": nodes})
+    able = _most_parts(state, pool, nodes, per_node, wish)
     if able < nodes:
-        anywhere = _most_parts(state, pool, per_node, wish, places._replace(within=NO_ARRAY)) if wish.within else able
-        field = "within" if anywhere >= nodes else "gpus_milli"
         numbers = {"nodes_able": able, "nodes_needed": nodes, "largest_node_milli": largest}
         numbers["largest_milli"] = able * per_node or largest
+        field = _hindrance(state, pool, nodes, per_node, wish)
         return No(Refusal.NEVER_FITS, field, "no such set of nodes has joined the pool", numbers)
     return Shape(nodes, per_node, wish)
+
+
+def _hindrance(state: State, pool: int, nodes: int, per_node: int, wish: Wish) -> str:
+    """Return the field without which the shape could be had: the first of its wishes, or the GPUs."""
+    for field in ("within", "labels", "gpu_memory_mib", "cpu_milli", "memory_mib"):
+        if _most_parts(state, pool, nodes, per_node, wish._replace(**{field: NO_WISH._asdict()[field]})) >= nodes:
+            return field
+    return "gpus_milli"
 
 
 def _layout(event: WorkloadSubmitted, largest: int) -> tuple[int, int] | No:
@@ -74,20 +83,22 @@ def _loose_layout(event: WorkloadSubmitted) -> tuple[int, int] | No:
     return event.gpus_milli // MILLI, MILLI
 
 
-def _wish(state: State, pool: int, event: WorkloadSubmitted, nodes: int) -> Wish | No:
+def _wish(state: State, pool: int, event: WorkloadSubmitted) -> Wish | No:
     heights = []
     for field, level in (("within", event.within), ("near", event.near)):
         height = None if level is None else height_of(state, pool, level)
         if level is not None and height is None:
             return No(Refusal.UNKNOWN_LEVEL, field, f"pool {state.pool.keys[pool]} has no level {level}", entity=level)
         heights.append(0 if height is None else height + 1)
-    if heights[0] == 1 and nodes > 1 and not event.loose:
-        return No(Refusal.BAD_SHAPE, "within", "several nodes are not within one node", {"nodes": nodes})
-    return Wish(within=heights[0], near=heights[1], loose=int(event.loose))
+    labels = tuple(f"{key}={value}" for key, value in sorted(event.labels.items()))
+    return Wish(
+        within=heights[0], near=heights[1], loose=int(event.loose), gpu_memory_mib=event.gpu_memory_mib, cpu_milli=event.cpu_milli,
+        memory_mib=event.memory_mib, labels=labels,
+    )  # fmt: skip
 
 
-def _most_parts(state: State, pool: int, per_node: int, wish: Wish, places: Places) -> int:
-    node = state.node
+def _most_parts(state: State, pool: int, nodes: int, per_node: int, wish: Wish) -> int:
+    node, places = state.node, places_of(state, wish, nodes)
     return int(
         pack.most_parts(
             pool, max(1, per_node // MILLI), wish.loose, node.used, node.pool, node.first_gpu, node.gpus, state.gpu.out,
@@ -104,7 +115,7 @@ def take_wish(state: State, wish: Wish) -> int:
     row = table.row_of.get(wish.key)
     if row is None:
         row = table.add(wish.key)
-        table.put(row, wish._asdict())
+        table.put(row, {name: getattr(wish, name) for name in COLUMNS})
     table.workloads[row] += 1
     return row + 1
 

@@ -2,9 +2,9 @@
 
 A shape is ``nodes`` x ``milli_per_node``, a whole number of GPUs per node, or a fraction of one GPU on one node; or, *loose*,
 ``nodes`` single GPUs wherever they are, however many on a node. A GPU is usable when it is not out, its node not masked, and it is
-not held for somebody else. What nodes must have beside GPUs comes as ``room``: how many parts of the shape each may serve by that.
-Domains come as one number per node (``topology.domains``): with ``within`` all nodes are of one domain, with ``near`` they are of
-as few as can be. An array without entries says that there is no such wish.
+not held for somebody else; for a fraction also the memory of the GPU must do. What nodes must have beside GPUs comes as ``room``:
+how many parts of the shape each may serve by that. Domains come as one number per node (``topology.domains_at``): with ``within``
+all nodes are of one domain, with ``near`` of as few as can be. An array without entries says that there is no such wish.
 
 Choice: with ``within`` the domain in which the fewest ``near`` domains do, then the one with the least capacity that suffices, then
 the lowest. With ``near`` the domain with the least capacity that suffices for what is missing, else the one with the most, and on.
@@ -130,17 +130,20 @@ def _take_best(
 
 @njit(cache=True)
 def _most_used(
-    milli: int, pool_row: int, mine: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, node_masked: I64,
-    used: I64, out: I64, held: I64, room: I64,
+    milli: int, memory_mib: int, pool_row: int, mine: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64,
+    node_memory_mib: I64, node_masked: I64, used: I64, used_mib: I64, out: I64, held: I64, room: I64,
 ) -> int:  # fmt: skip
-    """Return the most used GPU with room for a fraction, -1 = none that is shared already."""
+    """Return the most used GPU with room, and memory, for a fraction; -1 = none that is shared already."""
     best = -1
     for node in range(node_rows):
         if node_pool[node] != pool_row or node_masked[node] > 0 or (len(room) > 0 and room[node] < 1):
             continue
+        left_mib = node_memory_mib[node] - (memory_mib if memory_mib > 0 else node_memory_mib[node] * milli // WHOLE)
         for k in range(node_gpus[node]):
             gpu = node_first[node] + k
             if used[gpu] == 0 or used[gpu] + milli > WHOLE or out[gpu] > 0 or (held[gpu] > 0 and held[gpu] != mine):
+                continue
+            if used_mib[gpu] > left_mib:
                 continue
             if best < 0 or used[gpu] > used[best]:
                 best = gpu
@@ -149,18 +152,20 @@ def _most_used(
 
 @njit(cache=True)
 def find_gpus(
-    pool_row: int, nodes: int, milli_per_node: int, loose: int, mine: int, node_rows: int, node_pool: I64, node_first: I64,
-    node_gpus: I64, node_masked: I64, used: I64, out: I64, held: I64, room: I64, within: I64, near: I64, chosen: I64,
+    pool_row: int, nodes: int, milli_per_node: int, loose: int, memory_mib: int, mine: int, node_rows: int, node_pool: I64,
+    node_first: I64, node_gpus: I64, node_memory_mib: I64, node_masked: I64, used: I64, used_mib: I64, out: I64, held: I64,
+    room: I64, within: I64, near: I64, chosen: I64,
 ) -> int:  # fmt: skip
     """Fill ``chosen`` with GPU rows, ascending per node, and return how many; 0 when the shape does not fit now.
 
-    ``mine`` is the workload row + 1 whose held GPUs count as usable. ``node_masked`` > 0 leaves a node out.
-    ``chosen`` needs room for nodes * 72 entries.
+    ``mine`` is the workload row + 1 whose held GPUs count as usable. ``node_masked`` > 0 leaves a node out. ``memory_mib`` is what
+    a fraction takes of its GPU's memory, 0 = its part of it. ``chosen`` needs room for nodes * 72 entries.
     """
     if milli_per_node < WHOLE:
         best = _most_used(
-            milli_per_node, pool_row, mine, node_rows, node_pool, node_first, node_gpus, node_masked, used, out, held, room
-        )
+            milli_per_node, memory_mib, pool_row, mine, node_rows, node_pool, node_first, node_gpus, node_memory_mib, node_masked,
+            used, used_mib, out, held, room,
+        )  # fmt: skip
         if best >= 0:
             chosen[0] = best
             return 1
@@ -204,11 +209,11 @@ def find_gpus(
 
 
 @njit(cache=True)
-def largest_node(pool: int, nodes: int, node_pool: I64, node_gpus: I64) -> int:
-    """Return the GPUs of the largest node of a pool, 0 when it has none."""
+def largest_node(pool: int, nodes: int, node_pool: I64, node_gpus: I64, room: I64) -> int:
+    """Return the GPUs of the largest node of a pool that has room, 0 when it has none."""
     largest = 0
     for n in range(nodes):
-        if node_pool[n] == pool and node_gpus[n] > largest:
+        if node_pool[n] == pool and node_gpus[n] > largest and (len(room) == 0 or room[n] > 0):
             largest = node_gpus[n]
     return largest
 

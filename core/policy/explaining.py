@@ -20,8 +20,9 @@ from apportion.core.reasons import Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import PENDING_CODE
 from apportion.core.state.holdings import held_gpus
+from apportion.core.state.space import Space
 from apportion.core.state.state import State
-from apportion.core.state.wishes import wish_of
+from apportion.core.state.wishes import Wish, wish_of
 from apportion.core.units import MILLI
 
 
@@ -73,15 +74,19 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
     free = int(state.pool.idle_milli[pool])
     if free < need:
         return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
-    used = state.gpu.column("used_milli")
+    now = Space.now(state)
     kept = reservations.beside(state, workload)
-    if ahead and find_gpus(state, workload, used, kept):
+    if ahead and find_gpus(state, workload, now, kept):
         return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
     nobody = np.zeros(state.node.used, dtype=np.int64)
-    if find_gpus(state, workload, used, nobody):
+    if find_gpus(state, workload, now, nobody):
         earliest_ms = int(reservations.until_ms[kept > 0].min()) if kept.any() else 0
         return Pending.RESERVED, {"earliest_ms": earliest_ms, "free_milli": free, "need_milli": need}
     wish = wish_of(state, workload)
-    if wish.within and find_gpus(state, workload, used, nobody, wish._replace(within=0)):
+    if wish.within and find_gpus(state, workload, now, nobody, wish._replace(within=0)):
         return Pending.NO_DOMAIN, {"free_milli": free, "need_milli": need}
+    if wish.has_amounts or wish.labels:
+        bare = Wish(within=wish.within, near=wish.near, loose=wish.loose)
+        if find_gpus(state, workload, now, nobody, bare):
+            return Pending.NO_ROOM, {"free_milli": free, "need_milli": need}
     return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}

@@ -1,6 +1,6 @@
 """The one question about space: which GPUs would this workload get? A thin call of ``kernels.pack.find_gpus``.
 
-Placing, preempting, reserving and explaining all ask here, on the real GPU column or on a copy in which runs are imagined gone.
+Placing, preempting, reserving and explaining all ask here, about the space as it is or about one in which runs are imagined gone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import pack
+from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.state.wishes import Wish, places_of, wish_of
 from apportion.core.units import MAX_NODE_GPUS, MILLI
@@ -16,22 +17,33 @@ from apportion.core.units import MAX_NODE_GPUS, MILLI
 I64 = NDArray[np.int64]
 
 
-def find_gpus(state: State, workload: int, used: I64, masked: I64, wish: Wish | None = None) -> list[int]:
+def find_gpus(state: State, workload: int, space: Space, masked: I64, wish: Wish | None = None) -> list[int]:
     """Return the GPU rows the workload would get, in piece order; [] when it does not fit.
 
-    ``used`` (milli per GPU row) stands for the GPU column, ``masked`` (per node row) > 0 leaves a node out, ``wish`` stands for
-    the workload's own.
+    ``space`` is what is used, now or in a plan; ``masked`` (per node row) > 0 leaves a node out; ``wish`` stands for the workload's
+    own.
     """
     table, node, gpu = state.workload, state.node, state.gpu
     nodes = int(table.nodes[workload])
     wish = wish_of(state, workload) if wish is None else wish
-    places = places_of(state, wish, nodes)
+    places = places_of(state, wish, nodes, space, workload + 1)
     chosen = np.zeros(min(nodes, node.used + 1) * MAX_NODE_GPUS, dtype=np.int64)
     count = pack.find_gpus(
-        int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), wish.loose, workload + 1, node.used, node.pool,
-        node.first_gpu, node.gpus, masked, used, gpu.out, gpu.held_by, *places, chosen,
+        int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), wish.loose, wish.gpu_memory_mib, workload + 1,
+        node.used, node.pool, node.first_gpu, node.gpus, node.gpu_memory_mib, masked, space.gpu_milli, space.gpu_memory_mib,
+        gpu.out, gpu.held_by, *places, chosen,
     )  # fmt: skip
     return [int(row) for row in chosen[:count]]
+
+
+def has_room(state: State, workload: int, gpus: list[int]) -> bool:
+    """Tell whether the workload could start on these GPUs, which are kept for it, as far as all but GPUs goes."""
+    wish = wish_of(state, workload)
+    room = places_of(state, wish, 1, Space.now(state), workload + 1).room
+    if not len(room):
+        return True
+    nodes = [int(state.gpu.node[gpu]) for gpu in gpus]
+    return all(room[node] >= (nodes.count(node) if wish.loose else 1) for node in dict.fromkeys(nodes))
 
 
 def healthy_parts_for(state: State, workload: int) -> int:
@@ -56,6 +68,7 @@ def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, nev
     table, node, gpu = state.workload, state.node, state.gpu
     pool, nodes, wish = int(table.pool[workload]), int(table.nodes[workload]), wish_of(state, workload)
     places, now_ms = places_of(state, wish, nodes), state.counters.time_ms
+    gpu_free_ms = _with_room_ms(state, workload, wish, gpu_free_ms)
     if wish.loose:
         able = (node.column("pool")[gpu.column("node")] == pool) & (gpu.column("out") == 0) & (gpu.column("held_by") == 0)
         ready_ms, node_of = np.where(able, np.maximum(gpu_free_ms, now_ms), never_ms), gpu.column("node")
@@ -66,6 +79,8 @@ def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, nev
             node.gpus, gpu.out, gpu.held_by, gpu_free_ms, ready_ms,
         )  # fmt: skip
     ready_ms[kept[node_of] > 0] = never_ms
+    if len(places.room):
+        ready_ms[places.room[node_of] < 1] = never_ms
     order = np.argsort(ready_ms, kind="stable")
     start_ms, picked = never_ms, order[:0]
     labels = places.within[node_of[order]] if len(places.within) else np.zeros(len(order), dtype=np.int64)
@@ -74,3 +89,16 @@ def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, nev
         if len(first) == nodes and int(ready_ms[first[-1]]) < start_ms:
             start_ms, picked = int(ready_ms[first[-1]]), first
     return start_ms, np.unique(node_of[picked])
+
+
+def _with_room_ms(state: State, workload: int, wish: Wish, gpu_free_ms: I64) -> I64:
+    """Return when GPUs are free together with room on their nodes: where there is too little now, when all runs there are over."""
+    room = places_of(state, wish, 1, Space.now(state), workload + 1).room
+    if not len(room):
+        return gpu_free_ms
+    node_of = state.gpu.column("node")
+    last_ms = np.zeros(state.node.used, dtype=np.int64)
+    np.maximum.at(last_ms, node_of, gpu_free_ms)
+    scarce = room < (state.node.column("gpus") if wish.loose else 1)
+    result: I64 = np.where(scarce[node_of], last_ms[node_of], gpu_free_ms)
+    return result

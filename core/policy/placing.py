@@ -35,6 +35,7 @@ from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.reserving import Reservations, reserve, says_over_ms
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
 from apportion.core.state import schema
+from apportion.core.state.space import Space
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
@@ -137,7 +138,7 @@ def _next_leaf(state: State, turn: Turn, allowance: I64, running: I64, ready: I6
 
 
 def _fit(state: State, turn: Turn, workload: int) -> list[int]:
-    return find_gpus(state, workload, state.gpu.column("used_milli"), turn.reservations.beside(state, workload))
+    return find_gpus(state, workload, Space.now(state), turn.reservations.beside(state, workload))
 
 
 def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:

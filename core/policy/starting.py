@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from apportion.core.decisions import GpusReserved, RunPlaced
 from apportion.core.policy.emit import Emit
+from apportion.core.policy.fitting import has_room
 from apportion.core.policy.funding import Shares, fundable
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
-from apportion.core.state.holdings import held_gpus, pieces_of
+from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
 
@@ -39,17 +40,28 @@ def add_running(state: State, shares: Shares, workload: int, sign: int) -> None:
 
 
 def start_held(state: State, emit: Emit, shares: Shares) -> None:
-    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away."""
+    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away.
+
+    Or of which a node has too little else (CPU, memory), and nothing there is ending.
+    """
     for row in _held(state):
         gpus = held_gpus(state, row)
         milli_each = min(MILLI, int(state.workload.milli_per_node[row]))
         short = len(gpus) * milli_each != int(state.workload.gpus_milli[row])
-        if short or any(int(state.gpu.out[gpu]) for gpu in gpus):
+        free = all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus)
+        room = has_room(state, row, gpus)
+        if short or any(int(state.gpu.out[gpu]) for gpu in gpus) or (free and not room and not _stopping_on(state, gpus)):
             emit(GpusReserved(workload=state.workload.keys[row], pieces=()))
             add_running(state, shares, row, -1)
-        elif all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus):
+        elif free and room:
             add_running(state, shares, row, -1)
             start(state, emit, shares, row, gpus, beneficiary=True)
+
+
+def _stopping_on(state: State, gpus: list[int]) -> bool:
+    """Tell whether a run that holds something of the GPUs' nodes is ending."""
+    nodes = dict.fromkeys(int(state.gpu.node[gpu]) for gpu in gpus)
+    return any(int(state.run.state[run]) == schema.STOPPING for node in nodes for run in runs_on_node(state, node))
 
 
 def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, beneficiary: bool = False) -> None:

@@ -6,7 +6,6 @@ Pure functions of the state, used by fold and policy alike; they never change it
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from apportion.core.decisions import Piece
 from apportion.core.state.state import State
@@ -20,14 +19,6 @@ def gpus_of_run(state: State, run: int) -> list[int]:
         rows.append(gpu[alloc])
         alloc = following[alloc]
     return rows
-
-
-def imagine(state: State, run: int, used: NDArray[np.int64], sign: int) -> None:
-    """Take a run's GPUs from ``used``, a copy of the column (``sign`` -1: as if it were gone), or give them back to it (1)."""
-    alloc = int(state.run.first_alloc[run])
-    while alloc >= 0:
-        used[int(state.alloc.gpu[alloc])] += sign * int(state.alloc.milli[alloc])
-        alloc = int(state.alloc.next[alloc])
 
 
 def holds_on_node(state: State, run: int, node: int) -> bool:

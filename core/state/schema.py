@@ -73,6 +73,11 @@ class NodeTable(Table):
     domain_1: Column  # row + 1 of its domain of the pool's narrowest level in DomainTable; 0 = in none
     domain_2: Column  # of the level above that
     domain_3: Column
+    gpu_memory_mib: Column  # of each of its GPUs; 0 = it has not told
+    cpu_milli: Column  # offered; 0 = it has not told, and nobody who asks for some starts here
+    memory_mib: Column
+    used_cpu_milli: Column  # by runs
+    used_memory_mib: Column
 
 
 class LevelTable(Table):
@@ -87,13 +92,29 @@ class DomainTable(Table):
     nodes: Column  # in it now
 
 
+class LabelTable(Table):
+    """Labels that nodes bear. Key: ``key=value``; no bearers, no row."""
+
+    nodes: Column  # that bear it
+
+
+class TagTable(Table):
+    """Which node bears which label. No key."""
+
+    node: Column
+    label: Column  # row + 1 in LabelTable; 0 in a free row
+
+
 class WishTable(Table):
-    """What workloads ask of nodes beside their GPUs, each different wish once. Key: its canonical text."""
+    """What workloads ask of nodes beside their GPUs, each different wish once. Key: its canonical text, which has its labels."""
 
     workloads: Column  # that have it; none, no row
     within: Column  # height + 1 of the level of which all of its nodes must be in one domain; 0 = no such wish
     near: Column  # height + 1 of the level of which its nodes should be in as few domains as can be; 0 = no such wish
     loose: Column  # 1 = single GPUs wherever they are; ``workload.nodes`` counts them
+    gpu_memory_mib: Column  # of each GPU: at least so much; a fraction takes so much of its GPU's
+    cpu_milli: Column  # of the node, per part of the shape
+    memory_mib: Column
 
 
 class GpuTable(Table):
@@ -102,6 +123,7 @@ class GpuTable(Table):
     node: Column
     position: Column  # index inside the node
     used_milli: Column
+    used_memory_mib: Column  # by fractions
     broken: Column  # by heartbeat
     out: Column  # not placeable: broken, or its node is cordoned, suspended or gone
     held_by: Column  # workload row + 1 that the GPU is held for; 0 = nobody
@@ -210,6 +232,9 @@ class AllocTable(Table):
     run: Column
     gpu: Column
     milli: Column
+    gpu_memory_mib: Column  # of a fraction
+    cpu_milli: Column  # of the node, for all that the run has there; stands in its first row there
+    memory_mib: Column
     next: Column  # -1 = last
     confirmed_ms: Column  # last report or heartbeat of the GPU's node that knew the run
     idle_ms: Column  # when a beat of the GPU's node first said that the run does no work there; 0 = it works, or nobody knows

@@ -66,6 +66,8 @@ class State:
     schedule: schema.ScheduleTable = field(default_factory=schema.ScheduleTable)
     level: schema.LevelTable = field(default_factory=schema.LevelTable)
     domain: schema.DomainTable = field(default_factory=schema.DomainTable)
+    label: schema.LabelTable = field(default_factory=schema.LabelTable)
+    tag: schema.TagTable = field(default_factory=schema.TagTable)
     wish: schema.WishTable = field(default_factory=schema.WishTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER | weight << WEIGHT_SHIFT
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
@@ -91,6 +93,8 @@ class State:
             "schedule": self.schedule,
             "level": self.level,
             "domain": self.domain,
+            "label": self.label,
+            "tag": self.tag,
             "wish": self.wish,
         }
 

@@ -1,7 +1,7 @@
 """What a workload asks of nodes beside their GPUs, and what that means for each node, as ``kernels.pack`` takes it.
 
 A wish is part of the shape: two workloads with equal nodes, milli-GPU per node and wish fit or do not fit together. It is resolved
-at the door (names of levels into heights), so what is stored is integers.
+at the door (names of levels into heights). Amounts are per part of the shape: per node, or per GPU of a loose one.
 
 Pure functions of the state, used at the door and by every cycle; they never change it.
 """
@@ -13,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.state.topology import domains_at
+from apportion.core.units import MAX_NODE_GPUS
 
 I64 = NDArray[np.int64]
 
@@ -22,19 +24,30 @@ NO_ARRAY: I64 = np.zeros(0, dtype=np.int64)
 
 
 class Wish(NamedTuple):
-    """The columns of ``WishTable``; all zero asks for nothing but GPUs."""
+    """The columns of ``WishTable``, and labels; all empty asks for nothing but GPUs."""
 
     within: int = 0
     near: int = 0
     loose: int = 0
+    gpu_memory_mib: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    labels: tuple[str, ...] = ()  # ``key=value``, sorted
 
     @property
     def key(self) -> str:
-        """Return the text that names the wish: of fields that are not 0."""
-        return " ".join(f"{name}={value}" for name, value in self._asdict().items() if value)
+        """Return the text that names the wish: what is not 0, then its labels."""
+        told = [f"{name}:{value}" for name, value in self._asdict().items() if value and name != "labels"]
+        return " ".join([*told, *self.labels])
+
+    @property
+    def has_amounts(self) -> bool:
+        """Tell whether it asks for something of which runs use up a part."""
+        return bool(self.gpu_memory_mib or self.cpu_milli or self.memory_mib)
 
 
 NO_WISH = Wish()
+COLUMNS = Wish._fields[:-1]
 
 
 def wish_of(state: State, workload: int) -> Wish:
@@ -43,7 +56,8 @@ def wish_of(state: State, workload: int) -> Wish:
     if not number:
         return NO_WISH
     cells = state.wish.cells
-    return Wish(*(getattr(cells, name)[number - 1] for name in Wish._fields))
+    labels = tuple(word for word in state.wish.keys[number - 1].split(" ") if "=" in word)
+    return Wish(labels=labels, **{name: getattr(cells, name)[number - 1] for name in COLUMNS})
 
 
 class Places(NamedTuple):
@@ -57,12 +71,60 @@ class Places(NamedTuple):
 ANYWHERE = Places(NO_ARRAY, NO_ARRAY, NO_ARRAY)
 
 
-def places_of(state: State, wish: Wish, nodes: int) -> Places:
-    """Return what the wish of a shape of ``nodes`` parts means for each node."""
+def places_of(state: State, wish: Wish, nodes: int, space: Space | None = None, mine: int = 0) -> Places:
+    """Return what the wish of a shape of ``nodes`` parts means for each node, in a space; None = on the empty pool.
+
+    What is kept for others than ``mine`` (workload row + 1) counts as used.
+    """
     if wish == NO_WISH:
         return ANYWHERE
     one = nodes == 1  # a single part is in one domain of every level
     within = NO_ARRAY if one or not wish.within else domains_at(state, wish.within - 1)
     narrower = wish.near and not (wish.within and wish.within <= wish.near)  # otherwise one domain it is, or any will do
     near = domains_at(state, wish.near - 1) if narrower and not one else NO_ARRAY
-    return Places(NO_ARRAY, within, near)
+    return Places(_room(state, wish, space, mine), within, near)
+
+
+def _room(state: State, wish: Wish, space: Space | None, mine: int) -> I64:
+    if not (wish.has_amounts or wish.labels):
+        return NO_ARRAY
+    node = state.node
+    room = np.full(node.used, MAX_NODE_GPUS, dtype=np.int64)
+    for label in wish.labels:
+        room[~_has(state, label)] = 0
+    if wish.gpu_memory_mib:
+        room[node.column("gpu_memory_mib") < wish.gpu_memory_mib] = 0
+    if wish.cpu_milli or wish.memory_mib:
+        cpu_milli, memory_mib = (0, 0) if space is None else _taken(state, space, mine)
+        for asked, offered, taken in (
+            (wish.cpu_milli, node.column("cpu_milli"), cpu_milli),
+            (wish.memory_mib, node.column("memory_mib"), memory_mib),
+        ):
+            if asked:
+                np.minimum(room, np.maximum(offered - taken, 0) // asked, out=room)
+    return room
+
+
+def _has(state: State, label: str) -> NDArray[np.bool_]:
+    """Tell of each node whether it bears the label."""
+    bearers = np.zeros(state.node.used, dtype=np.bool_)
+    row = state.label.row_of.get(label)
+    if row is not None:
+        bearers[state.tag.column("node")[state.tag.column("label") == row + 1]] = True
+    return bearers
+
+
+def _taken(state: State, space: Space, mine: int) -> tuple[I64, I64]:
+    """Return CPU and memory per node that are used, or kept for others whose GPUs are being freed."""
+    held = state.gpu.column("held_by")
+    others = held[(held > 0) & (held != mine)]
+    if not len(others):
+        return space.cpu_milli, space.memory_mib
+    cpu_milli, memory_mib = space.cpu_milli.copy(), space.memory_mib.copy()
+    for holder in np.unique(others).tolist():
+        wish = wish_of(state, holder - 1)
+        rows, gpus = np.unique(state.gpu.column("node")[held == holder], return_counts=True)
+        parts = gpus if wish.loose else 1
+        cpu_milli[rows] += parts * wish.cpu_milli
+        memory_mib[rows] += parts * wish.memory_mib
+    return cpu_milli, memory_mib

@@ -45,6 +45,41 @@ def test_bad_gpus_show_the_value(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"), [("512", 512), ("512MiB", 512), ("40GiB", 40_960), ("1.5 TiB", 1_572_864), ("0.5gib", 512)]
+)
+def test_memory(text: str, expected: int) -> None:
+    assert expected == arguments.memory_mib(text)
+
+
+@pytest.mark.parametrize("text", ["40GB", "0", "-1GiB", "much", "0.3MiB", "", "GiB", "inf"])
+def test_bad_memory_shows_the_value(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        arguments.memory_mib(text)
+
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("4", 4_000), ("0.5", 500), ("256", 256_000)])
+def test_processors(text: str, expected: int) -> None:
+    assert expected == arguments.cpu_milli(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "0.0005", "many"])
+def test_bad_processors_show_the_value(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        arguments.cpu_milli(text)
+
+    assert repr(text) in str(caught.value)
+
+
+def test_labels() -> None:
+    assert arguments.label("gen=sxm5") == ("gen", "sxm5")
+    assert arguments.label("nvme=") == ("nvme", "")
+    with pytest.raises(ValueError, match="'gen' is not a label"):
+        arguments.label("gen")
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [("35%", 350_000), ("0.35", 350_000), ("350000ppm", 350_000), ("1", 1_000_000), ("0", 0), ("12.5 %", 125_000)],
 )

@@ -31,6 +31,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.state import schema
 from apportion.core.state.state import State
+from apportion.core.state.wishes import wish_of
 from tests.core.invariants import in_progress, offered, path_of, used_by_gpu
 from tests.core.outlook import Outlook
 
@@ -190,7 +191,7 @@ class Books:
             self.promised[decision.workload] = "held" if decision.pieces else "withdrawn"
             if decision.pieces:
                 self.held[decision.workload] = sum(len(piece.gpus) * piece.milli_each for piece in decision.pieces)
-                self._check_plan(decision, [
+                self._check_plan(state, decision, [
                     other for other in batch.decisions
                     if isinstance(other, RunPreempted) and other.certificate.beneficiary == decision.workload
                 ])  # fmt: skip
@@ -209,12 +210,18 @@ class Books:
             if decision.workload in self.promised:
                 self.promised[decision.workload] = "withdrawn"
 
-    def _check_plan(self, kept: GpusReserved, plan: list[RunPreempted]) -> None:
-        """Each victim gives something; all together no more than is needed and one gang; none could be funded again at once."""
+    def _check_plan(self, state: State, kept: GpusReserved, plan: list[RunPreempted]) -> None:
+        """Each victim gives something; all together no more than is needed and one gang; none could be funded again at once.
+
+        Who asks for CPU or memory too may be given these alone, on a node where it gets its GPUs.
+        """
+        wish = wish_of(state, state.workload.row_of[kept.workload])
+        nodes = {piece.node for piece in kept.pieces} if wish.has_amounts else set()
         sizes = []
         for preempted in plan:
             victim, proof = self.live[f"{preempted.workload}#{preempted.run}"], preempted.certificate
-            assert victim.gpus & gpus_in(kept.pieces), f"{preempted.workload} dies and gives nothing to {kept.workload}"
+            gives = victim.gpus & gpus_in(kept.pieces) or {node for node, _gpu in victim.gpus} & nodes
+            assert gives, f"{preempted.workload} dies and gives nothing to {kept.workload}"
             if proof.policy != "fair":
                 return
             sizes.append(victim.milli)

@@ -16,15 +16,16 @@ import numpy as np
 
 from apportion.core import events as ev
 from apportion.core import ledger
-from apportion.core.decisions import CycleBatch, RunPreempted, encode_batch
+from apportion.core.decisions import CycleBatch, RunPlaced, RunPreempted, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, subject_of
 from apportion.core.policy import placing
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations
 from apportion.core.state import schema
-from apportion.core.state.holdings import gpus_of_run
+from apportion.core.state.holdings import gpus_of_run, held_gpus
 from apportion.core.state.state import State
+from apportion.core.state.wishes import Wish, wish_of
 from tests.core import oracles
 from tests.core.line import behind, says_over_ms
 from tests.strategies import Cluster
@@ -119,6 +120,9 @@ class Conserving:
         check_spent(state)
         for kept in self.reservations:
             check_reservations(state, kept)
+        for decision in batch.decisions:
+            if isinstance(decision, RunPlaced):
+                check_placed(state, decision)
         table = state.workload
         for row in table.live_rows():
             if int(table.state[row]) not in (schema.PENDING, schema.HELD):
@@ -196,20 +200,64 @@ def fitting(state: State, row: int, kept: Reservations) -> bool:
 
 
 def wants_of(state: State, row: int) -> oracles.Wants:
-    """Return what a workload wishes, with the domain of each node by its name."""
-    number = int(state.workload.wish[row])
-    if not number:
-        return oracles.Wants()
-    wish = state.wish
+    """Return what a workload wishes, with the domain of each node by its name; what is left of nodes recounted from runs."""
+    wish, milli = wish_of(state, row), int(state.workload.milli_per_node[row])
 
-    def labels(column: str) -> list[str] | None:
-        height = int(getattr(wish, column)[number - 1]) - 1
+    def labels(height: int) -> list[str] | None:
         if height < 0:
             return None
         domains = state.node.column(f"domain_{height}").tolist() if height else [0] * state.node.used
         return [state.domain.keys[d - 1] if d else f"alone {n}" for n, d in enumerate(domains)]
 
-    return oracles.Wants(bool(wish.loose[number - 1]), labels("within"), labels("near"))
+    memory = None
+    if milli < 1_000:
+        node_mib = state.node.gpu_memory_mib[state.gpu.column("node")]
+        need_mib = wish.gpu_memory_mib or node_mib * milli // 1_000
+        memory = (state.gpu.column("used_memory_mib") + need_mib <= node_mib).tolist()
+    plain = not (wish.labels or wish.has_amounts)
+    room = None if plain else [parts_left(state, wish, node, row) for node in range(state.node.used)]
+    return oracles.Wants(bool(wish.loose), labels(wish.within - 1), labels(wish.near - 1), room, memory)
+
+
+def parts_left(state: State, wish: Wish, node: int, mine: int) -> int:
+    """Return how many parts with such a wish the node may serve by all but its GPUs, recounted from rows."""
+    bears = {state.label.keys[int(state.tag.label[tag]) - 1] for tag in state.tag.live_rows() if int(state.tag.node[tag]) == node}
+    if not set(wish.labels) <= bears or int(state.node.gpu_memory_mib[node]) < wish.gpu_memory_mib:
+        return 0
+    parts = 99
+    for asked, offered, name in (
+        (wish.cpu_milli, int(state.node.cpu_milli[node]), "cpu_milli"),
+        (wish.memory_mib, int(state.node.memory_mib[node]), "memory_mib"),
+    ):
+        holders = [int(run) for run in state.run.live_rows() if int(state.run.state[run]) != schema.ENDED]
+        on = [(int(state.run.workload[run]), gpus_of_run(state, run)) for run in holders]
+        on += [(row, held_gpus(state, row)) for row in state.workload.live_rows() if row != mine and held_gpus(state, row)]
+        taken = 0
+        for owner, gpus in on:
+            here, other = sum(1 for gpu in gpus if int(state.gpu.node[gpu]) == node), wish_of(state, owner)
+            taken += getattr(other, name) * (here if other.loose else min(here, 1))
+        if asked:
+            parts = min(parts, max(0, offered - taken) // asked)
+    return parts
+
+
+def check_placed(state: State, placed: RunPlaced) -> None:
+    """A new run is where its wish lets it be, and takes no more than there is."""
+    row = state.workload.row_of[placed.workload]
+    wish, pool = wish_of(state, row), placed.pool
+    nodes = [state.node.row_of[piece.node] for piece in placed.pieces]
+    assert all(state.pool.keys[int(state.node.pool[node])] == pool for node in nodes)
+    for node, piece in zip(nodes, placed.pieces, strict=True):
+        bears = {state.label.keys[int(state.tag.label[t]) - 1] for t in state.tag.live_rows() if int(state.tag.node[t]) == node}
+        assert set(wish.labels) <= bears
+        assert int(state.node.gpu_memory_mib[node]) >= wish.gpu_memory_mib
+        assert not wish.cpu_milli or int(state.node.used_cpu_milli[node]) <= int(state.node.cpu_milli[node])
+        assert not wish.memory_mib or int(state.node.used_memory_mib[node]) <= int(state.node.memory_mib[node])
+        for position in piece.gpus if wish.gpu_memory_mib else ():
+            gpu = int(state.node.first_gpu[node]) + position
+            assert int(state.gpu.used_memory_mib[gpu]) <= int(state.node.gpu_memory_mib[node])
+    within = wants_of(state, row).within
+    assert within is None or len({within[node] for node in nodes}) == 1
 
 
 def check_refusal(before: bytes, core: Core, record: Record) -> None:

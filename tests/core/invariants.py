@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from apportion.core import ledger
 from apportion.core.decisions import CycleBatch
 from apportion.core.engine import Core
@@ -16,6 +18,7 @@ from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.state import State
+from apportion.core.state.wishes import wish_of
 from tests.core.oracles import queue_order
 
 
@@ -59,6 +62,7 @@ def check_state(state: State) -> None:
     """Recount everything."""
     ledger.check_conservation(state)
     check_gpus(state)
+    check_amounts(state)
     check_runs(state)
     check_budgets(state)
     check_queue(state)
@@ -98,6 +102,37 @@ def check_gpus(state: State) -> None:
         if holder := int(state.gpu.held_by[gpu]):
             waits = int(state.workload.state[holder - 1]) == schema.HELD
             assert waits, f"GPU row {gpu} is held for somebody who does not wait for it"
+
+
+def check_amounts(state: State) -> None:
+    """CPU and memory used per node, memory per GPU, are those of the runs there; kept wishes and labels are somebody's."""
+    used: Counter[tuple[str, int]] = Counter()
+    for run in state.run.live_rows():
+        wish, seen = wish_of(state, int(state.run.workload[run])), set[int]()
+        for gpu in gpus_of_run(state, run):
+            node = int(state.gpu.node[gpu])
+            if node not in seen or wish.loose:
+                used["cpu", node] += wish.cpu_milli
+                used["memory", node] += wish.memory_mib
+            seen.add(node)
+    for row in state.alloc.live_rows():
+        assert int(state.alloc.milli[row]) < 1_000 or not state.alloc.gpu_memory_mib[row]
+        used["gpu", int(state.alloc.gpu[row])] += int(state.alloc.gpu_memory_mib[row])
+    for node in range(state.node.used):
+        assert int(state.node.used_cpu_milli[node]) == used["cpu", node]
+        assert int(state.node.used_memory_mib[node]) == used["memory", node]
+    for gpu in range(state.gpu.used):
+        assert int(state.gpu.used_memory_mib[gpu]) == used["gpu", gpu]
+    wished = Counter(int(state.workload.wish[row]) for row in state.workload.live_rows())
+    for row in state.wish.live_rows():
+        assert int(state.wish.workloads[row]) == wished[row + 1] > 0
+        assert wish_of(state, int(np.flatnonzero(state.workload.column("wish") == row + 1)[0])).key == state.wish.keys[row]
+    borne = Counter(int(state.tag.label[row]) for row in state.tag.live_rows())
+    for row in state.label.live_rows():
+        assert int(state.label.nodes[row]) == borne[row + 1] > 0
+    for row in state.domain.live_rows():
+        inside = sum(int((state.node.column(f"domain_{height}") == row + 1).sum()) for height in (1, 2, 3))
+        assert int(state.domain.nodes[row]) == inside > 0
 
 
 def check_runs(state: State) -> None:

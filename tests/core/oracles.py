@@ -5,10 +5,11 @@ Each function here is what the docstring of its kernel calls the naive equivalen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 from tests.strategies import Cluster, Trees
 
@@ -124,6 +125,8 @@ class Wants:
     loose: bool = False
     within: Sequence[int] | None = None  # label per node: all of its nodes have the same
     near: Sequence[int] | None = None  # label per node: its nodes should have few
+    room: Sequence[int] | None = None  # how many parts each node may serve by all but its GPUs
+    memory: Sequence[bool] | None = None  # of each GPU: whether its memory would do for the fraction
 
 
 NO_WISH = Wants()
@@ -131,8 +134,14 @@ NO_WISH = Wants()
 
 def fits(cluster: Cluster, pool: int, nodes: int, milli_per_node: int, mine: int, wants: Wants) -> bool:
     """Tell whether the shape fits now."""
-    if milli_per_node < WHOLE or wants == NO_WISH:
-        return bool(find_gpus(cluster, pool, nodes, milli_per_node, mine))
+    if milli_per_node < WHOLE:
+        return any(
+            cluster.used[gpu] + milli_per_node <= WHOLE and not cluster.out[gpu] and cluster.held[gpu] in (0, mine)
+            for n in range(cluster.nodes)
+            if cluster.node_pool[n] == pool and not cluster.node_masked[n] and (wants.room is None or wants.room[n] >= 1)
+            for gpu in range(int(cluster.node_first[n]), int(cluster.node_first[n] + cluster.node_gpus[n]))
+            if wants.memory is None or wants.memory[gpu]
+        )
     return fewest_domains(cluster, pool, nodes, milli_per_node, mine, wants) is not None
 
 
@@ -146,6 +155,7 @@ def fewest_domains(
         if cluster.node_pool[n] == pool and not cluster.node_masked[n]:
             free = len(free_positions(cluster, n, mine))
             able[n] = free if wants.loose else int(free >= need)
+            able[n] = able[n] if wants.room is None else max(0, min(able[n], wants.room[n]))
     for size in range(1, len(able) + 1):
         for group in combinations(able, size):
             together = wants.within is None or len({wants.within[n] for n in group}) == 1
@@ -165,10 +175,12 @@ def least_victims(
     room: Sequence[int],
     cost: Sequence[Sequence[int]],
     wants: Wants = NO_WISH,
+    left: Callable[[list[int]], dict[str, Any]] | None = None,
 ) -> tuple[int, ...] | None:
     """Return the least cost of runs whose end makes the shape fit, of all subsets; () = it fits as it is, None = no subset.
 
-    ``pieces`` lists (GPU row, milli) per run. Of a leaf at most what ``room`` says: 2 * given - smallest < room.
+    ``pieces`` lists (GPU row, milli) per run. Of a leaf at most what ``room`` says: 2 * given - smallest < room. ``left`` tells
+    what ``wants`` becomes when runs are gone.
     """
     best: tuple[int, ...] | None = None
     size = [sum(amount for _gpu, amount in held) for held in pieces]
@@ -184,7 +196,8 @@ def least_victims(
         for run in runs:
             for gpu, amount in pieces[run]:
                 after.used[gpu] -= amount
-        if not fits(after, 0, nodes, milli_per_node, 1, wants):
+        now = replace(wants, **left(runs)) if left is not None else wants
+        if not fits(after, 0, nodes, milli_per_node, 1, now):
             continue
         if not runs:
             return ()

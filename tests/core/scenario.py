@@ -77,6 +77,17 @@ def unrolled(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
     return out
 
 
+def amounts(given: dict[str, str]) -> dict[str, Any]:
+    """Return ``cpu=4 memory=512 gpumem=80`` as fields of events."""
+    names = {"cpu": "cpu_milli", "memory": "memory_mib", "gpumem": "gpu_memory_mib"}
+    return {names[name]: gpus_milli(value) if name == "cpu" else int(value) for name, value in given.items() if name in names}
+
+
+def labels(text: str) -> dict[str, str]:
+    """Return ``gen:a,disk:`` as labels."""
+    return dict(part.split(":", 1) for part in text.split(",") if part not in ("", "none"))
+
+
 class Scenario:
     """Plays the lines of one scenario."""
 
@@ -206,13 +217,21 @@ class Scenario:
         self.story.tell(ev.PolicyActivated(pool=pool, policy=kind, node_loss_refund=refund, idle_hold_action=action, **values), by)
 
     def do_node(
-        self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None, at: str = "", rack: str = ""
+        self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None, at: str = "", rack: str = "",
+        **offer: str,
     ) -> None:
-        """Let a node join, ``at=spine1/rack2``; nothing between two slashes: in no domain of that level."""
+        """Let a node join, ``at=spine1/rack2``; nothing between two slashes: in no domain of that level.
+
+        It may offer ``cpu`` (cores), ``memory`` and ``gpumem`` (MiB), and labels: ``is=gen:a,disk:``; ``is=none`` takes them away.
+        """
         told = agent or f"agent-{node}"
         self.agent_of.setdefault(node, told)
         domains = tuple(at.split("/")) if at else ()
-        self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=int(gpus), agent=told, domains=domains, rack=rack), by)
+        values = amounts(offer)
+        if "is" in offer:
+            values["labels"] = labels(offer["is"])
+        event = ev.NodeJoined(node=node, pool=pool, gpus=int(gpus), agent=told, domains=domains, rack=rack, **values)
+        self.story.tell(event, by)
 
     def do_nodes(self, prefix: str, count: str, gpus: str, pool: str) -> None:
         """Let many nodes join that nobody hears of afterwards; only without watchers, who recount every GPU."""
@@ -296,7 +315,8 @@ class Scenario:
         values: dict[str, Any] = {names[k]: whole_ms(v) for k, v in wishes.items() if k in names}
         numbers = {"nodes": "nodes", "prio": "priority", "retries": "max_failures"}
         values |= {numbers[k]: int(v) for k, v in wishes.items() if k in numbers}
-        values |= {k: v for k, v in wishes.items() if k in ("within", "near")}
+        values |= {k: v for k, v in wishes.items() if k in ("within", "near")} | amounts(wishes)
+        values["labels"] = labels(wishes.get("is", ""))
         values["auto_resume"] = wishes.get("resume") != "no"
         values["loose"] = wishes.get("loose") == "yes"
         if "limit" in wishes:

@@ -227,8 +227,9 @@ def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tupl
     chosen = np.full(nodes * 72, -7, dtype=np.int64)
 
     count = pack.find_gpus(
-        0, nodes, per_node, 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
-        cluster.node_masked, cluster.used, cluster.out, cluster.held, *ANYWHERE, chosen,
+        0, nodes, per_node, 0, 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
+        np.zeros_like(cluster.node_gpus), cluster.node_masked, cluster.used, np.zeros_like(cluster.used), cluster.out,
+        cluster.held, *ANYWHERE, chosen,
     )  # fmt: skip
 
     gpus = [int(gpu) for gpu in chosen[:count]]

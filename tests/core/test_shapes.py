@@ -21,8 +21,9 @@ def place(cluster: Cluster, nodes: int, per_node: int, mine: int, wants: Wants) 
     """Return the GPU rows that the kernel gives the shape."""
     chosen = np.full(max(1, nodes) * 72, -7, dtype=np.int64)
     count = pack.find_gpus(
-        0, nodes, per_node, int(wants.loose), mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
-        cluster.node_masked, cluster.used, cluster.out, cluster.held, NO_ARRAY,
+        0, nodes, per_node, int(wants.loose), 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
+        np.zeros_like(cluster.node_gpus), cluster.node_masked, cluster.used, np.zeros_like(cluster.used), cluster.out,
+        cluster.held, NO_ARRAY,
         NO_ARRAY if wants.within is None else column(list(wants.within)),
         NO_ARRAY if wants.near is None else column(list(wants.near)), chosen,
     )  # fmt: skip

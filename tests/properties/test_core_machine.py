@@ -179,7 +179,7 @@ def test_safety_over_a_long_seeded_story(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policies", "seed"), [(("fifo",), 3), (("priority",), 6), (("fair_tree",), 9), (("drf",), 24), (POLICIES, 30)]
+    ("policies", "seed"), [(("fifo",), 3), (("priority",), 6), (("fair_tree",), 9), (("drf",), 24), (POLICIES, 33)]
 )
 def test_safety_under_each_baseline_and_when_policies_change(policies: Sequence[str], seed: int) -> None:
     """Money, places and order hold whoever judges; those that may take do take."""

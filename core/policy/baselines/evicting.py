@@ -18,7 +18,7 @@ from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares, fundable
 from apportion.core.state import schema
-from apportion.core.state.holdings import imagine
+from apportion.core.state.space import Space
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
@@ -53,7 +53,7 @@ def _plan(
     Naive equivalent: ask one after the other until it fits. Who fits after some have gone also fits after more, so the number is
     found by halving; most plans fail with all of them, at once.
     """
-    used = state.gpu.column("used_milli").copy()
+    space = Space.copy(state)
     pool, need = int(state.workload.pool[workload]), int(state.workload.gpus_milli[workload])
     asked = list(_victims(state, shares, workload, baseline))
     if int(state.pool.idle_milli[pool]) + sum(int(state.run.gpus_milli[victim]) for victim in asked) < need:
@@ -63,11 +63,11 @@ def _plan(
     def fit(count: int) -> list[int]:
         nonlocal gone
         for victim in asked[gone:count]:
-            imagine(state, victim, used, -1)
+            space.take_out(victim)
         for victim in asked[count:gone]:
-            imagine(state, victim, used, 1)
+            space.put_back(victim)
         gone = count
-        return find_gpus(state, workload, used, masked)
+        return find_gpus(state, workload, space, masked)
 
     if not asked or not fit(most):
         return None
@@ -80,13 +80,13 @@ def _plan(
     gpus = fit(most)
     chosen = asked[:most]
     for victim in list(chosen):
-        imagine(state, victim, used, 1)
-        without = find_gpus(state, workload, used, masked)
+        space.put_back(victim)
+        without = find_gpus(state, workload, space, masked)
         if without:
             gpus = without
             chosen.remove(victim)
         else:
-            imagine(state, victim, used, -1)
+            space.take_out(victim)
     return chosen, gpus
 
 

@@ -15,6 +15,7 @@ from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations, reserve
 from apportion.core.policy.starting import add_running, start
+from apportion.core.state.space import Space
 from apportion.core.state.state import State
 
 
@@ -47,7 +48,7 @@ def _pass(
 ) -> None:
     while (workload := order.next(reservations)) >= 0:
         masked = reservations.beside(state, workload)
-        gpus = find_gpus(state, workload, state.gpu.column("used_milli"), masked)
+        gpus = find_gpus(state, workload, Space.now(state), masked)
         if gpus:
             start(state, emit, shares, workload, gpus)
             continue

@@ -1,0 +1,211 @@
+"""The choice of victims: the least plan that frees what a workload needs, by exact search, or a valid one where that is bounded.
+
+Exact in GPUs, domains, labels and whatever else a node has or has not: the kernel searches over nodes (over GPUs for a fraction or
+a loose request), in each domain of which all nodes must be one. After ``STEPS_MAX`` steps it takes the best plan found so far, and
+if that is none, the first one in order of GPUs taken: valid plans, then not proved least. Amounts that runs use up beside GPUs
+(CPU, memory, memory of a shared GPU) are not in the search. If the least plan without them has them too, it is the least. If not,
+runs are taken in order of cost until the workload fits, and put back where they turn out not to be needed: valid, not always
+least, and where a budget may give only a part, perhaps not found.
+
+A pure function of the state and of who may go (``preempting``); it decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.kernels import targets as target_kernels
+from apportion.core.kernels import victims as victim_kernels
+from apportion.core.policy.fitting import find_gpus
+from apportion.core.state.holdings import gpus_of_run
+from apportion.core.state.space import Space
+from apportion.core.state.state import State
+from apportion.core.state.wishes import NO_WISH, places_of, wish_of
+from apportion.core.units import MILLI
+
+I64 = NDArray[np.int64]
+
+STEPS_MAX = 30_000  # of one search; a few milliseconds
+
+
+@dataclass
+class Field:
+    """Who may be a victim for one beneficiary, one entry per run row, and what each budget may give."""
+
+    eligible: I64
+    cost: I64  # runs x target_kernels.COSTS
+    leaf: I64  # budget row, -1 where it does not matter: on idle cycles, or demoted for doing no work
+    milli: I64
+    room: I64  # per budget row: 2 * (running - allowance)
+    rank: I64  # per budget row: place in the order of over-service
+
+
+def least_plan(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], list[int]] | None:
+    """Return victims and the GPUs that the beneficiary gets; None when there is no plan, or none was found."""
+    masked = masked | _hopeless(state, field, workload)
+    found = _fill_back(state, workload, *_search(state, field, workload, masked), masked)
+    if found is None and _uses_up_more(state, workload):
+        found = _fill_back(state, workload, _in_order_of_cost(state, field, workload, masked), False, masked)
+    return found
+
+
+def _uses_up_more(state: State, workload: int) -> bool:
+    """Tell whether the workload needs anything, beside GPUs, that other runs use up."""
+    shared = int(state.workload.milli_per_node[workload]) < MILLI and bool(state.gpu.column("used_memory_mib").any())
+    return shared or wish_of(state, workload).has_amounts
+
+
+def _hopeless(state: State, field: Field, workload: int) -> I64:
+    """Return 1 per node that lacks what is asked for beside GPUs, or would have too little even with all gone who may go."""
+    wish = wish_of(state, workload)
+    if wish == NO_WISH:
+        return np.zeros(state.node.used, dtype=np.int64)
+    space = Space.copy(state)
+    for run in np.flatnonzero(field.eligible).tolist() if wish.has_amounts else ():
+        space.take_out(run)
+    room = places_of(state, wish, 1, space, workload + 1).room
+    hopeless: I64 = (room < 1).astype(np.int64) if len(room) else np.zeros(state.node.used, dtype=np.int64)
+    return hopeless
+
+
+def _in_order_of_cost(state: State, field: Field, workload: int, masked: I64) -> list[int]:
+    """Return runs whose end lets the workload start, the dearest first: of the cheapest that do, those on the nodes it gets.
+
+    Budgets give no more than they may. Whether it fits only grows with who is gone, so the number is found by halving.
+    """
+    order = sorted(np.flatnonzero(field.eligible).tolist(), key=lambda run: (*field.cost[run].tolist(), run))
+    given: dict[int, tuple[int, int]] = {}  # per budget: sum and smallest
+    able = []
+    for run in order:
+        leaf, milli = int(field.leaf[run]), int(field.milli[run])
+        total, smallest = given.get(leaf, (0, milli))
+        total, smallest = total + milli, min(smallest, milli)
+        if leaf < 0 or 2 * total - smallest < int(field.room[leaf]):
+            given[leaf] = total, smallest
+            able.append(run)
+
+    def fitting(count: int) -> list[int]:
+        space = Space.copy(state)
+        for run in able[:count]:
+            space.take_out(run)
+        return find_gpus(state, workload, space, masked)
+
+    low, high = 0, len(able)
+    if not fitting(high):
+        return []
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fitting(middle) else (middle + 1, high)
+    nodes = {int(state.gpu.node[gpu]) for gpu in fitting(high)}
+    there = [run for run in able[:high] if any(int(state.gpu.node[gpu]) in nodes for gpu in gpus_of_run(state, run))]
+    return there[::-1]
+
+
+def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], bool]:
+    """Return the runs of the best plan, ascending, and whether it is proved to be the least; [] when there is none."""
+    table, node, gpu, alloc = state.workload, state.node, state.gpu, state.alloc
+    wish, each = wish_of(state, workload), int(table.milli_per_node[workload])
+    spots = places_of(state, wish, int(table.nodes[workload]))
+    units = 0 if wish.loose else each // MILLI
+    places = node.used if units else gpu.used
+    missing, blocked = np.zeros(places, dtype=np.int64), np.zeros(gpu.used, dtype=np.int64)
+    item_target, item_gain, following = (np.zeros(alloc.used, dtype=np.int64) for _ in range(3))
+    used = gpu.column("used_milli")
+    entries = target_kernels.collect(
+        int(table.pool[workload]), units, each, workload + 1, node.used, node.pool, node.first_gpu, node.gpus, masked, gpu.node,
+        used, gpu.out, gpu.held_by, alloc.used, alloc.run, alloc.gpu, alloc.milli, field.eligible, missing, item_target,
+        item_gain, following, blocked,
+    )  # fmt: skip
+    if not entries:
+        return [], True
+    heads = np.flatnonzero(item_target >= 0)
+    heads = heads[np.lexsort((field.cost[alloc.run[heads], 0], item_target[heads]))]  # the cheap ones first; any order would do
+    share, touched = np.zeros_like(field.cost), np.zeros(state.run.used, dtype=np.int64)
+    floor = np.zeros((places, target_kernels.COSTS), dtype=np.int64)
+    first, count = np.zeros(places, dtype=np.int64), np.zeros(places, dtype=np.int64)
+    target_kernels.least(
+        places, missing, len(heads), heads, item_target, item_gain, following, alloc.run, field.cost, share, touched, floor,
+        first, count,
+    )  # fmt: skip
+    able = np.flatnonzero(floor[:, 0] < target_kernels.NONE_LEFT)
+    order = able[np.lexsort(tuple(floor[able, k] for k in range(target_kernels.COSTS - 1, -1, -1)))]
+    domain = spots.within if units or not len(spots.within) else spots.within[gpu.column("node")]
+    areas = _areas(int(table.nodes[workload]), missing, order, domain, floor)
+    if not areas or areas[0].wanted < 1:
+        return [], True
+    class_of = np.full(places, -1, dtype=np.int64)
+    target_kernels.classes(
+        len(order), order, missing, first, count, heads, item_gain, following, alloc.run, touched, field.leaf, field.milli,
+        class_of,
+    )  # fmt: skip
+    needed = np.array([table.gpus_milli[workload], field.milli[field.eligible == 1].max()], dtype=np.int64)
+    chosen, best = np.zeros(state.run.used, dtype=np.int64), np.full(target_kernels.COSTS, target_kernels.NONE_LEFT, dtype=np.int64)
+    left, proved = STEPS_MAX, True
+    for area in areas:
+        if area.least >= tuple(best.tolist()):
+            break  # so do all that follow
+        for by in (area.order, area.order[np.argsort(floor[area.order, 3], kind="stable")]):
+            steps = victim_kernels.search(
+                area.wanted, len(by), by, class_of, missing, first, count, heads, item_gain, following, alloc.run, field.cost,
+                share, floor, field.leaf, field.milli, field.room, needed, left, best, chosen,
+            )  # fmt: skip
+            if steps >= -left:
+                break  # a plan, or the proof that there is none
+        proved = proved and by is area.order and abs(steps) <= left
+        left = max(0, left - abs(steps))
+    return [int(run) for run in np.flatnonzero(chosen)], proved
+
+
+@dataclass
+class Area:
+    """Where a plan may lie: all targets, or those of one domain. ``order`` is by their least cost."""
+
+    wanted: int
+    order: I64
+    least: tuple[int, ...]  # no plan costs less
+
+
+def _areas(nodes: int, missing: I64, order: I64, domain: I64, floor: I64) -> list[Area]:
+    """Return the areas in which there may be a plan, the one with the least bound first (ties: the lowest domain).
+
+    A plan's targets cost at least their floors, so it costs at least the sum of the ``wanted`` least ones.
+    """
+    found = []
+    labels = domain if len(domain) else np.zeros(len(missing), dtype=np.int64)
+    fits = np.bincount(labels[missing < 1], minlength=int(labels.max(initial=0)) + 1)
+    able = np.bincount(labels[order], minlength=len(fits))
+    for label in np.flatnonzero(fits + able >= nodes).tolist():
+        wanted = nodes - int(fits[label])
+        mine = order[labels[order] == label]
+        if wanted < 1:
+            return [Area(wanted, mine, ())]
+        found.append(Area(wanted, mine, tuple(floor[mine[:wanted]].sum(axis=0).tolist())))
+    return sorted(found, key=lambda area: area.least)
+
+
+def _fill_back(
+    state: State, workload: int, victims: list[int], proved: bool, masked: I64
+) -> tuple[list[int], list[int]] | None:
+    """Return the victims that are really needed and the GPUs the beneficiary gets, None when it would not start.
+
+    Of a plan that is proved least all are needed: without one of them it would cost less.
+    """
+    space = Space.copy(state)
+    for run in victims:
+        space.take_out(run)
+    gpus = find_gpus(state, workload, space, masked) if victims else []
+    if not gpus:
+        return None
+    needed = list(victims)
+    for run in () if proved else victims:
+        space.put_back(run)
+        without = find_gpus(state, workload, space, masked)
+        if without:
+            gpus = without
+            needed.remove(run)
+        else:
+            space.take_out(run)
+    return needed, gpus
