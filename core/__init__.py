@@ -11,7 +11,7 @@ read; its *decisions* are facts with their reasons, written as one batch. Replay
 them (what-if). Nothing here does I/O, reads a clock, draws a random number, or holds a float.
 
 Where things are, from the ground up: ``units``, ``calendar`` and ``errors``; ``reasons`` (enums of refusal), ``envelope``,
-``events``, ``decisions`` (the words); ``kernels`` (Numba, one file each); ``state`` (tables, digest, snapshot); ``ledger``
-(money; beside it ``lag``, what is owed, and ``usage``, what a baseline remembers); ``fold`` (the only writer of state);
+``fields``, ``events``, ``decisions`` (the words); ``kernels`` (Numba, one file each); ``state`` (tables, digest, snapshot);
+``ledger`` (money; beside it ``lag``, what is owed, and ``usage``, what a baseline remembers); ``fold`` (the only writer of state);
 ``policy`` (funding, order, placement, preemption); ``engine`` (the class ``Core``).
 """

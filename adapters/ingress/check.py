@@ -15,7 +15,8 @@ import msgspec
 from apportion.adapters.ingress.wire import EventId, Problem, Request
 from apportion.core.envelope import MAX_BODY_BYTES, MAX_DEPTH, encode, subject_of, too_deep
 from apportion.core.errors import ApportionError
-from apportion.core.events import EVENTS, NEWEST, Event, Principal, UnknownType, UnknownVersion, decode_data
+from apportion.core.events import EVENTS, NEWEST, Event, UnknownType, UnknownVersion, decode_data
+from apportion.core.fields import Principal
 from apportion.core.reasons import Refusal
 
 INGRESS_PREFIX = "ap.in"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from apportion.adapters.simulation.cluster import ROOT, member_names
 from apportion.adapters.simulation.dice import Dice
 from apportion.adapters.simulation.job import Job
-from apportion.core.events import Kind as WorkloadKind
 from apportion.core.events import WorkloadSubmitted
+from apportion.core.fields import Kind as WorkloadKind
 
 MS_PER_MINUTE = 60_000
 PPM = 1_000_000

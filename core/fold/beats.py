@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from apportion.core import events
 from apportion.core.envelope import MAX_BODY_BYTES, Record, Whole, split_subject
+from apportion.core.fields import Count
 from apportion.core.state.digest import MAX_FRAMES
 from apportion.core.state.state import State
 from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
@@ -30,9 +30,9 @@ class PlainBeat(msgspec.Struct, frozen=True, gc=False):
     node: str
     beat: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     gpus_down: tuple[int, ...] = ()
-    busy_milli: events.Count = 0
-    memory_mib: events.Count = 0
-    watts: events.Count = 0
+    busy_milli: Count = 0
+    memory_mib: Count = 0
+    watts: Count = 0
     runs: tuple[str, ...] | None = None
 
 

@@ -23,7 +23,8 @@ from apportion.adapters.agent.rundir import Exit, RunDir, RunSpec
 from apportion.adapters.home import Home
 from apportion.core.envelope import decode_envelope
 from apportion.core.errors import LogMismatch
-from apportion.core.events import NodeJoined, NodeLeft, Principal
+from apportion.core.events import NodeJoined, NodeLeft
+from apportion.core.fields import Principal
 
 
 def spec(workload: str = "w", run: int = 1) -> RunSpec:
