@@ -214,9 +214,9 @@ PENDING: dict[Enum, Words] = {
         "enough free, but not in one domain",
     ),
     P.NO_ROOM: Words(
-        "enough GPUs are free, but not on nodes with the labels, CPU or memory it asks for"
+        "enough GPUs are free, but not on nodes with the labels, CPU or memory it asks for, or apart from others of its group"
         "[: it needs {need_milli}, free {free_milli}][; {ahead} of its budget go first]",
-        "wait, or ask for less beside GPUs (--label, --gpu-memory, --cpu, --memory)",
+        "wait, or ask for less beside GPUs (--label, --gpu-memory, --cpu, --memory, --exclusive, --apart)",
         "free GPUs lack what it asks for",
     ),
     P.NO_BLOCK: Words(

@@ -234,7 +234,8 @@ class WorkloadSubmitted(Event, frozen=True):
     """What is asked for. ``gpus_milli`` is the total; ``nodes`` 0 lets the core take one node, or the fewest whole ones.
 
     ``loose``: GPUs wherever they are, however many on a node. ``within`` and ``near`` name a level of the pool's topology, or
-    ``node``: all of its nodes must be in one domain of it, should be in as few as can be.
+    ``node``: all of its nodes must be in one domain of it, should be in as few as can be. ``exclusive``: whole nodes, and paid as
+    such. ``apart`` names a group of the budget: it starts in no domain of ``apart_level`` in which another of the group is.
     """
 
     workload: Name
@@ -249,6 +250,9 @@ class WorkloadSubmitted(Event, frozen=True):
     gpu_memory_mib: Count = 0  # of each GPU at least; a fraction takes so much, or its part of the GPU's when it does not say
     cpu_milli: Count = 0  # of each node; of a loose request for each GPU
     memory_mib: Count = 0
+    exclusive: bool = False
+    apart: Name | None = None
+    apart_level: Name | None = None  # None = node
     kind: Kind = "training"
     name: Annotated[str, Meta(max_length=128)] = ""
     min_runtime_ms: Duration | None = None  # protected time; None = the pool's quantum; 0 = idle cycles only

@@ -84,7 +84,7 @@ class Pending(str, Enum):
     PROTECTED_RUNS = "protected_runs"  # nodes are kept for it; protected or funded runs have to end there; numbers: earliest_ms
     RESERVED = "reserved"  # free GPUs are kept for others, the first of them until earliest_ms, and it is not over by then
     NO_DOMAIN = "no_domain"  # it would fit on nodes of several domains, but asks for one; numbers: free_milli, need_milli
-    NO_ROOM = "no_room"  # enough GPUs are free, but not with the labels, CPU or memory asked for; numbers: free_milli, need_milli
+    NO_ROOM = "no_room"  # enough GPUs are free, but not as asked (labels, CPU, memory, apart); numbers: free_milli, need_milli
     NO_BLOCK = "no_block"  # enough GPUs are free, but not on one node / enough whole nodes; numbers: free_milli, need_milli
     NO_FREE_GPUS = "no_free_gpus"  # fewer GPUs free than asked; numbers: free_milli, need_milli
     BUDGET_ORDER = "budget_order"  # it would fit, but would delay the first of its own budget; numbers: ahead

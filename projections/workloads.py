@@ -78,9 +78,10 @@ class Workloads:
     def _ask(
         self, said: Said, asked: events.WorkloadSubmitted, admitted: tuple[int, int], pool: str, shape: tuple[int, int, int]
     ) -> None:
+        milli = shape[0] * shape[1] or asked.gpus_milli  # an exclusive one has more than it asked for
         row = (
             asked.workload, said.seq, said.time_ms, *admitted, said.principal, asked.name, asked.kind, pool, asked.budget,
-            asked.gpus_milli, *shape, asked.expected_runtime_ms, asked.checkpoint_interval_ms, asked.grace_ms, asked.priority,
+            milli, *shape, asked.expected_runtime_ms, asked.checkpoint_interval_ms, asked.grace_ms, asked.priority,
             asked.auto_resume, asked.max_failures, encode(asked.command).decode(),
         )  # fmt: skip
         self.asked.rows.append(row)

@@ -54,13 +54,27 @@ Memory = Annotated[
         help="Memory on each node; with --loose for each GPU, such as 64GiB",
     ),
 ]  # fmt: skip
+Exclusive = Annotated[bool, typer.Option("--exclusive", help="Whole nodes, and paid as such: nobody else on them")]
+Apart = Annotated[
+    str | None,
+    typer.Option(
+        "--apart", metavar="GROUP[/LEVEL]", show_default=False,
+        help="In no domain of LEVEL [default: node] in which another of this group of its budget is",
+    ),
+]  # fmt: skip
 
 OPTIONS = {
     "loose": "--loose", "within": "--within", "near": "--near", "labels": "--label", "gpu_memory_mib": "--gpu-memory",
-    "cpu_milli": "--cpu", "memory_mib": "--memory",
+    "cpu_milli": "--cpu", "memory_mib": "--memory", "exclusive": "--exclusive", "apart": "--apart", "apart_level": "--apart",
 }  # fmt: skip
 
 
 def labels_of(texts: list[str] | None) -> dict[str, str]:
     """Return the labels that were typed."""
     return dict(map(typed(arguments.label), texts or []))
+
+
+def apart_of(text: str | None) -> dict[str, str | None]:
+    """Return group and level that were typed."""
+    group, _, level = (text or "").partition("/")
+    return {"apart": group or None, "apart_level": level or None}

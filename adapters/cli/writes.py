@@ -55,6 +55,8 @@ async def submit(
     gpu_memory: wishes.GpuMemory = 0,
     cpu: wishes.Cpu = 0,
     memory: wishes.Memory = 0,
+    exclusive: wishes.Exclusive = False,
+    apart: wishes.Apart = None,
     name: Annotated[str, typer.Option(metavar="TEXT", help="A name for people; need not be unique")] = "",
     min_runtime: Annotated[
         int | None,
@@ -115,6 +117,8 @@ async def submit(
             gpu_memory_mib=gpu_memory,
             cpu_milli=cpu,
             memory_mib=memory,
+            exclusive=exclusive,
+            **wishes.apart_of(apart),
             kind=kind,
             name=name,
             min_runtime_ms=min_runtime,

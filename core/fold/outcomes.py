@@ -31,7 +31,7 @@ from apportion.core.errors import check
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
-from apportion.core.fold.shapes import drop_wish
+from apportion.core.fold.wishes import drop_wish
 from apportion.core.fold.workloads import dequeue, enqueue
 from apportion.core.reasons import RESUMABLE, NodeReason, Outcome
 from apportion.core.state import schema
@@ -124,7 +124,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
                 memory_mib = wish.gpu_memory_mib or nodes.gpu_memory_mib[node] * piece.milli_each // MILLI
                 cells.gpu_memory_mib[alloc] = memory_mib
                 state.gpu.cells.used_memory_mib[first + position] += memory_mib
-            if parts and wish.has_amounts:
+            if parts and wish.contested:
                 cells.cpu_milli[alloc], cells.memory_mib[alloc] = parts * wish.cpu_milli, parts * wish.memory_mib
                 nodes.used_cpu_milli[node] += parts * wish.cpu_milli
                 nodes.used_memory_mib[node] += parts * wish.memory_mib

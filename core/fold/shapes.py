@@ -1,20 +1,23 @@
 """The shape that the core makes of a request at the door, and the wishes that shapes share.
 
 One node if the total fits on one, else the fewest whole nodes of the pool's largest size; a loose request is as many single GPUs.
-What could not start on the empty pool, in service or not, is refused with the largest of its kind that could.
+An exclusive request is made of whole nodes, of the smallest size that does. What could not start on the empty pool, in service or
+not, is refused with the largest of its kind that could.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from apportion.core.events import WorkloadSubmitted
 from apportion.core.fold.access import No
 from apportion.core.kernels import pack
 from apportion.core.reasons import Refusal
 from apportion.core.state.state import State
-from apportion.core.state.topology import height_of
-from apportion.core.state.wishes import COLUMNS, NO_WISH, Wish, places_of
+from apportion.core.state.topology import NODE_LEVEL, height_of
+from apportion.core.state.wishes import NO_WISH, Wish, places_of
 from apportion.core.units import MILLI
 
 
@@ -32,26 +35,34 @@ def shape_of(state: State, pool: int, event: WorkloadSubmitted) -> Shape | No:
     if isinstance(wish, No):
         return wish
     node = state.node
-    largest = int(pack.largest_node(pool, node.used, node.pool, node.gpus, places_of(state, wish, 1).room)) * MILLI
+    room = places_of(state, wish, 1).room
+    largest = int(pack.largest_node(pool, node.used, node.pool, node.gpus, room)) * MILLI
     layout = _loose_layout(event) if event.loose else _layout(event, largest)
     if isinstance(layout, No):
         return layout
     nodes, per_node = layout
     if wish.within == 1 and nodes > 1 and not event.loose:
         return No(Refusal.BAD_SHAPE, "within", "several nodes are not within one node", {"nodes": nodes})
-    able = _most_parts(state, pool, nodes, per_node, wish)
+    shape = Shape(nodes, per_node, wish)
+    if event.exclusive:
+        sizes = node.column("gpus")[(node.column("pool") == pool) & (node.column("gpus") * MILLI >= per_node)]
+        for size in np.unique(sizes).tolist():  # the smallest whole nodes that do
+            shape = Shape(nodes, size * MILLI, wish._replace(exclusive=size))
+            if _most_parts(state, pool, shape) >= nodes:
+                break
+    able = _most_parts(state, pool, shape)
     if able < nodes:
         numbers = {"nodes_able": able, "nodes_needed": nodes, "largest_node_milli": largest}
-        numbers["largest_milli"] = able * per_node or largest
-        field = _hindrance(state, pool, nodes, per_node, wish)
-        return No(Refusal.NEVER_FITS, field, "no such set of nodes has joined the pool", numbers)
-    return Shape(nodes, per_node, wish)
+        numbers["largest_milli"] = able * shape.milli_per_node or largest
+        return No(Refusal.NEVER_FITS, _hindrance(state, pool, shape), "no such set of nodes has joined the pool", numbers)
+    return shape
 
 
-def _hindrance(state: State, pool: int, nodes: int, per_node: int, wish: Wish) -> str:
+def _hindrance(state: State, pool: int, shape: Shape) -> str:
     """Return the field without which the shape could be had: the first of its wishes, or the GPUs."""
-    for field in ("within", "labels", "gpu_memory_mib", "cpu_milli", "memory_mib"):
-        if _most_parts(state, pool, nodes, per_node, wish._replace(**{field: NO_WISH._asdict()[field]})) >= nodes:
+    for field in ("within", "labels", "exclusive", "gpu_memory_mib", "cpu_milli", "memory_mib"):
+        without = shape.wish._replace(**{field: getattr(NO_WISH, field)})
+        if _most_parts(state, pool, shape._replace(wish=without)) >= shape.nodes:
             return field
     return "gpus_milli"
 
@@ -84,46 +95,30 @@ def _loose_layout(event: WorkloadSubmitted) -> tuple[int, int] | No:
 
 
 def _wish(state: State, pool: int, event: WorkloadSubmitted) -> Wish | No:
-    heights = []
-    for field, level in (("within", event.within), ("near", event.near)):
+    if event.exclusive and event.loose:
+        return No(Refusal.BAD_SHAPE, "exclusive", "loose GPUs are no whole nodes")
+    levels = {"within": event.within, "near": event.near}
+    levels["apart_level"] = (event.apart_level or NODE_LEVEL) if event.apart else event.apart_level
+    heights = {}
+    for field, level in levels.items():
         height = None if level is None else height_of(state, pool, level)
         if level is not None and height is None:
             return No(Refusal.UNKNOWN_LEVEL, field, f"pool {state.pool.keys[pool]} has no level {level}", entity=level)
-        heights.append(0 if height is None else height + 1)
-    labels = tuple(f"{key}={value}" for key, value in sorted(event.labels.items()))
+        heights[field] = 0 if height is None else height + 1
+    if not event.apart:
+        heights["apart_level"] = 0
     return Wish(
-        within=heights[0], near=heights[1], loose=int(event.loose), gpu_memory_mib=event.gpu_memory_mib, cpu_milli=event.cpu_milli,
-        memory_mib=event.memory_mib, labels=labels,
+        **heights, loose=int(event.loose), gpu_memory_mib=event.gpu_memory_mib, cpu_milli=event.cpu_milli,
+        memory_mib=event.memory_mib, labels=tuple(f"{key}={value}" for key, value in sorted(event.labels.items())),
+        group=f"{event.budget}:{event.apart}" if event.apart else "",
     )  # fmt: skip
 
 
-def _most_parts(state: State, pool: int, nodes: int, per_node: int, wish: Wish) -> int:
-    node, places = state.node, places_of(state, wish, nodes)
+def _most_parts(state: State, pool: int, shape: Shape) -> int:
+    node, places = state.node, places_of(state, shape.wish, shape.nodes)
     return int(
         pack.most_parts(
-            pool, max(1, per_node // MILLI), wish.loose, node.used, node.pool, node.first_gpu, node.gpus, state.gpu.out,
-            places.room, places.within, 0,
+            pool, max(1, shape.milli_per_node // MILLI), shape.wish.loose, node.used, node.pool, node.first_gpu, node.gpus,
+            state.gpu.out, places.room, places.within, 0,
         )
     )  # fmt: skip
-
-
-def take_wish(state: State, wish: Wish) -> int:
-    """Count a workload that has the wish; returns what its column holds."""
-    if wish == NO_WISH:
-        return 0
-    table = state.wish
-    row = table.row_of.get(wish.key)
-    if row is None:
-        row = table.add(wish.key)
-        table.put(row, {name: getattr(wish, name) for name in COLUMNS})
-    table.workloads[row] += 1
-    return row + 1
-
-
-def drop_wish(state: State, workload: int) -> None:
-    """Forget a workload's wish; nobody else's, and its row is free."""
-    number = state.workload.cells.wish[workload]
-    if number:
-        state.wish.cells.workloads[number - 1] -= 1
-        if not state.wish.cells.workloads[number - 1]:
-            state.wish.remove(number - 1)

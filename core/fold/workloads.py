@@ -9,7 +9,8 @@ from apportion.core import ledger
 from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 from apportion.core.fold import users
 from apportion.core.fold.access import No, is_operator, may_administer, may_charge, not_permitted, principal_row
-from apportion.core.fold.shapes import Shape, shape_of, take_wish
+from apportion.core.fold.shapes import Shape, shape_of
+from apportion.core.fold.wishes import take_wish
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
 from apportion.core.state.queue import insert_queued, remove_queued
@@ -64,7 +65,7 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
         "submit_ms": state.counters.time_ms,
         "nodes": shape.nodes,
         "milli_per_node": shape.milli_per_node,
-        "gpus_milli": event.gpus_milli,
+        "gpus_milli": shape.nodes * shape.milli_per_node,
         "wish": take_wish(state, shape.wish),
         "min_runtime_ms": quantum if event.min_runtime_ms is None else event.min_runtime_ms,
         "expected_runtime_ms": event.expected_runtime_ms,

@@ -1,11 +1,11 @@
 """The choice of victims: the least plan that frees what a workload needs, by exact search, or a valid one where that is bounded.
 
-Exact in GPUs, domains, labels and whatever else a node has or has not: the kernel searches over nodes (over GPUs for a fraction or
+Exact in GPUs, domains, labels and whatever else a node is or is not: the kernel searches over nodes (over GPUs for a fraction or
 a loose request), in each domain of which all nodes must be one. After ``STEPS_MAX`` steps it takes the best plan found so far, and
 if that is none, the first one in order of GPUs taken: valid plans, then not proved least. Amounts that runs use up beside GPUs
-(CPU, memory, memory of a shared GPU) are not in the search. If the least plan without them has them too, it is the least. If not,
-runs are taken in order of cost until the workload fits, and put back where they turn out not to be needed: valid, not always
-least, and where a budget may give only a part, perhaps not found.
+(CPU, memory, memory of a shared GPU), and runs of a group, are not in the search. If the least plan without them has them too, it
+is the least. If not, runs are taken in order of cost until the workload fits, and put back where they turn out not to be needed:
+valid, not always least, and where a budget may give only a part, perhaps not found.
 
 A pure function of the state and of who may go (``preempting``); it decides nothing.
 """
@@ -55,7 +55,7 @@ def least_plan(state: State, field: Field, workload: int, masked: I64) -> tuple[
 def _uses_up_more(state: State, workload: int) -> bool:
     """Tell whether the workload needs anything, beside GPUs, that other runs use up."""
     shared = int(state.workload.milli_per_node[workload]) < MILLI and bool(state.gpu.column("used_memory_mib").any())
-    return shared or wish_of(state, workload).has_amounts
+    return shared or wish_of(state, workload).contested
 
 
 def _hopeless(state: State, field: Field, workload: int) -> I64:
@@ -64,7 +64,7 @@ def _hopeless(state: State, field: Field, workload: int) -> I64:
     if wish == NO_WISH:
         return np.zeros(state.node.used, dtype=np.int64)
     space = Space.copy(state)
-    for run in np.flatnonzero(field.eligible).tolist() if wish.has_amounts else ():
+    for run in np.flatnonzero(field.eligible).tolist() if wish.contested else ():
         space.take_out(run)
     room = places_of(state, wish, 1, space, workload + 1).room
     hopeless: I64 = (room < 1).astype(np.int64) if len(room) else np.zeros(state.node.used, dtype=np.int64)
@@ -72,9 +72,10 @@ def _hopeless(state: State, field: Field, workload: int) -> I64:
 
 
 def _in_order_of_cost(state: State, field: Field, workload: int, masked: I64) -> list[int]:
-    """Return runs whose end lets the workload start, the dearest first: of the cheapest that do, those on the nodes it gets.
+    """Return runs whose end lets the workload start, the dearest first: of the cheapest that do, those that matter to it.
 
-    Budgets give no more than they may. Whether it fits only grows with who is gone, so the number is found by halving.
+    These are on the nodes it gets, or of its group. Budgets give no more than they may. Whether it fits only grows with who is
+    gone, so the number is found by halving.
     """
     order = sorted(np.flatnonzero(field.eligible).tolist(), key=lambda run: (*field.cost[run].tolist(), run))
     given: dict[int, tuple[int, int]] = {}  # per budget: sum and smallest
@@ -100,8 +101,13 @@ def _in_order_of_cost(state: State, field: Field, workload: int, masked: I64) ->
         middle = (low + high) // 2
         low, high = (low, middle) if fitting(middle) else (middle + 1, high)
     nodes = {int(state.gpu.node[gpu]) for gpu in fitting(high)}
-    there = [run for run in able[:high] if any(int(state.gpu.node[gpu]) in nodes for gpu in gpus_of_run(state, run))]
-    return there[::-1]
+    group = wish_of(state, workload).group
+
+    def concerned(run: int) -> bool:
+        there = any(int(state.gpu.node[gpu]) in nodes for gpu in gpus_of_run(state, run))
+        return there or (group != "" and wish_of(state, int(state.run.workload[run])).group == group)
+
+    return [run for run in reversed(able[:high]) if concerned(run)]
 
 
 def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], bool]:

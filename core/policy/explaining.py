@@ -85,7 +85,7 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
     wish = wish_of(state, workload)
     if wish.within and find_gpus(state, workload, now, nobody, wish._replace(within=0)):
         return Pending.NO_DOMAIN, {"free_milli": free, "need_milli": need}
-    if wish.has_amounts or wish.labels:
+    if not wish.plain:
         bare = Wish(within=wish.within, near=wish.near, loose=wish.loose)
         if find_gpus(state, workload, now, nobody, bare):
             return Pending.NO_ROOM, {"free_milli": free, "need_milli": need}

@@ -105,8 +105,14 @@ class TagTable(Table):
     label: Column  # row + 1 in LabelTable; 0 in a free row
 
 
+class GroupTable(Table):
+    """Groups of workloads that keep apart. Key: ``budget path:group``; no wish, no row."""
+
+    wishes: Column  # that name it
+
+
 class WishTable(Table):
-    """What workloads ask of nodes beside their GPUs, each different wish once. Key: its canonical text, which has its labels."""
+    """What workloads ask of nodes beside their GPUs, each different wish once. Key: its canonical text, with labels and group."""
 
     workloads: Column  # that have it; none, no row
     within: Column  # height + 1 of the level of which all of its nodes must be in one domain; 0 = no such wish
@@ -115,6 +121,9 @@ class WishTable(Table):
     gpu_memory_mib: Column  # of each GPU: at least so much; a fraction takes so much of its GPU's
     cpu_milli: Column  # of the node, per part of the shape
     memory_mib: Column
+    exclusive: Column  # GPUs of its nodes, all of which it takes; 0 = no such wish
+    apart_level: Column  # height + 1 of the level of which it shares no domain with its group
+    group: Column  # row + 1 in GroupTable; 0 = none
 
 
 class GpuTable(Table):

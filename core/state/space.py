@@ -21,6 +21,7 @@ class Space:
         self._state = state
         self.gpu_milli, self.gpu_memory_mib = gpu_milli, gpu_memory_mib  # per GPU row
         self.cpu_milli, self.memory_mib = cpu_milli, memory_mib  # per node row
+        self.gone: dict[int, None] = {}  # runs, in order
 
     @classmethod
     def now(cls, state: State) -> Space:
@@ -40,10 +41,12 @@ class Space:
     def take_out(self, run: int) -> None:
         """Imagine a run gone."""
         self._add(run, -1)
+        self.gone[run] = None
 
     def put_back(self, run: int) -> None:
         """Imagine it there again."""
         self._add(run, 1)
+        del self.gone[run]
 
     def _add(self, run: int, sign: int) -> None:
         alloc, node_of = self._state.alloc.cells, self._state.gpu.cells.node

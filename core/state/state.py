@@ -68,6 +68,7 @@ class State:
     domain: schema.DomainTable = field(default_factory=schema.DomainTable)
     label: schema.LabelTable = field(default_factory=schema.LabelTable)
     tag: schema.TagTable = field(default_factory=schema.TagTable)
+    group: schema.GroupTable = field(default_factory=schema.GroupTable)
     wish: schema.WishTable = field(default_factory=schema.WishTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER | weight << WEIGHT_SHIFT
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
@@ -95,6 +96,7 @@ class State:
             "domain": self.domain,
             "label": self.label,
             "tag": self.tag,
+            "group": self.group,
             "wish": self.wish,
         }
 

@@ -32,22 +32,30 @@ class Wish(NamedTuple):
     gpu_memory_mib: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    exclusive: int = 0
+    apart_level: int = 0
     labels: tuple[str, ...] = ()  # ``key=value``, sorted
+    group: str = ""  # ``budget path:group``
 
     @property
     def key(self) -> str:
-        """Return the text that names the wish: what is not 0, then its labels."""
-        told = [f"{name}:{value}" for name, value in self._asdict().items() if value and name != "labels"]
-        return " ".join([*told, *self.labels])
+        """Return the text that names the wish: what is not 0, its labels, and its group after an @."""
+        told = [f"{name}:{getattr(self, name)}" for name in COLUMNS if getattr(self, name)]
+        return " ".join([*told, *self.labels, *([f"@{self.group}"] if self.group else [])])
 
     @property
-    def has_amounts(self) -> bool:
-        """Tell whether it asks for something of which runs use up a part."""
-        return bool(self.gpu_memory_mib or self.cpu_milli or self.memory_mib)
+    def contested(self) -> bool:
+        """Tell whether it asks for something beside GPUs that runs take from each other."""
+        return bool(self.gpu_memory_mib or self.cpu_milli or self.memory_mib or self.group)
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether it asks nothing of a node by itself, beside GPUs."""
+        return not (self.contested or self.labels or self.exclusive)
 
 
+COLUMNS = Wish._fields[:-2]
 NO_WISH = Wish()
-COLUMNS = Wish._fields[:-1]
 
 
 def wish_of(state: State, workload: int) -> Wish:
@@ -56,8 +64,10 @@ def wish_of(state: State, workload: int) -> Wish:
     if not number:
         return NO_WISH
     cells = state.wish.cells
-    labels = tuple(word for word in state.wish.keys[number - 1].split(" ") if "=" in word)
-    return Wish(labels=labels, **{name: getattr(cells, name)[number - 1] for name in COLUMNS})
+    words = state.wish.keys[number - 1].split(" ")
+    labels = tuple(word for word in words if "=" in word)
+    group = words[-1][1:] if words[-1].startswith("@") else ""
+    return Wish(labels=labels, group=group, **{name: getattr(cells, name)[number - 1] for name in COLUMNS})
 
 
 class Places(NamedTuple):
@@ -86,12 +96,16 @@ def places_of(state: State, wish: Wish, nodes: int, space: Space | None = None, 
 
 
 def _room(state: State, wish: Wish, space: Space | None, mine: int) -> I64:
-    if not (wish.has_amounts or wish.labels):
+    if wish.plain:
         return NO_ARRAY
     node = state.node
     room = np.full(node.used, MAX_NODE_GPUS, dtype=np.int64)
     for label in wish.labels:
         room[~_has(state, label)] = 0
+    if wish.exclusive:
+        room[node.column("gpus") != wish.exclusive] = 0
+    if wish.group and space is not None:
+        room[_beside_group(state, wish, space, mine)] = 0
     if wish.gpu_memory_mib:
         room[node.column("gpu_memory_mib") < wish.gpu_memory_mib] = 0
     if wish.cpu_milli or wish.memory_mib:
@@ -112,6 +126,26 @@ def _has(state: State, label: str) -> NDArray[np.bool_]:
     if row is not None:
         bearers[state.tag.column("node")[state.tag.column("label") == row + 1]] = True
     return bearers
+
+
+def _beside_group(state: State, wish: Wish, space: Space, mine: int) -> NDArray[np.bool_]:
+    """Tell of each node whether it shares a domain with a run of the group, or with GPUs that are kept for one of it."""
+    number = state.group.row_of.get(wish.group, -1) + 1
+    of_group = np.zeros(state.wish.used + 1, dtype=np.bool_)  # by what the column of a workload holds
+    of_group[1:] = (state.wish.column("group") == number) & (number > 0)
+    member = of_group[state.workload.column("wish")]
+    alloc, held = state.alloc, state.gpu.column("held_by")
+    there = np.zeros(state.node.used, dtype=np.bool_)
+    live = np.flatnonzero(alloc.column("milli"))
+    staying = np.ones(state.run.used, dtype=np.bool_)
+    staying[list(space.gone)] = False
+    runs = alloc.run[live]
+    there[state.gpu.node[alloc.gpu[live[member[state.run.workload[runs]] & staying[runs]]]]] = True
+    kept = np.flatnonzero((held > 0) & (held != mine))
+    there[state.gpu.node[kept[member[held[kept] - 1]]]] = True
+    domains = domains_at(state, wish.apart_level - 1)
+    occupied: NDArray[np.bool_] = np.isin(domains, domains[there])
+    return occupied
 
 
 def _taken(state: State, space: Space, mine: int) -> tuple[I64, I64]:

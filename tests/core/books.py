@@ -213,14 +213,16 @@ class Books:
     def _check_plan(self, state: State, kept: GpusReserved, plan: list[RunPreempted]) -> None:
         """Each victim gives something; all together no more than is needed and one gang; none could be funded again at once.
 
-        Who asks for CPU or memory too may be given these alone, on a node where it gets its GPUs.
+        Who asks for CPU or memory too may be given these alone, on a node where it gets its GPUs; who keeps apart from a group,
+        that one of it goes.
         """
         wish = wish_of(state, state.workload.row_of[kept.workload])
-        nodes = {piece.node for piece in kept.pieces} if wish.has_amounts else set()
+        nodes = {piece.node for piece in kept.pieces} if wish.contested else set()
         sizes = []
         for preempted in plan:
             victim, proof = self.live[f"{preempted.workload}#{preempted.run}"], preempted.certificate
             gives = victim.gpus & gpus_in(kept.pieces) or {node for node, _gpu in victim.gpus} & nodes
+            gives = gives or (wish.group and wish_of(state, state.workload.row_of[preempted.workload]).group == wish.group)
             assert gives, f"{preempted.workload} dies and gives nothing to {kept.workload}"
             if proof.policy != "fair":
                 return

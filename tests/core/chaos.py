@@ -30,7 +30,7 @@ OFFERS: dict[str, tuple[Any, ...]] = {  # memory of a GPU, CPU, memory, labels
 WISHES: dict[str, Sequence[Any]] = {
     "loose": (True,), "within": ("rack", "spine", "node"), "near": ("rack", "node"),
     "labels": ({"gen": "a"}, {"gen": "b", "disk": ""}), "gpu_memory_mib": (40, 90),
-    "cpu_milli": (1_000, 6_000), "memory_mib": (512, 900),
+    "cpu_milli": (1_000, 6_000), "memory_mib": (512, 900), "exclusive": (True,), "apart": ("g1", "g2"),
 }  # fmt: skip
 PEOPLE = ("ops", "ops", "ops", "user1", "user2", "stranger")
 STEPS_MS = (0, 0, 1, 999, 5_000, 5_000, 30_000, 60_000, 60_000, 60_000, 85_000, 600_000, 3_600_000)

@@ -214,8 +214,7 @@ def wants_of(state: State, row: int) -> oracles.Wants:
         node_mib = state.node.gpu_memory_mib[state.gpu.column("node")]
         need_mib = wish.gpu_memory_mib or node_mib * milli // 1_000
         memory = (state.gpu.column("used_memory_mib") + need_mib <= node_mib).tolist()
-    plain = not (wish.labels or wish.has_amounts)
-    room = None if plain else [parts_left(state, wish, node, row) for node in range(state.node.used)]
+    room = None if wish.plain else [parts_left(state, wish, node, row) for node in range(state.node.used)]
     return oracles.Wants(bool(wish.loose), labels(wish.within - 1), labels(wish.near - 1), room, memory)
 
 
@@ -223,6 +222,10 @@ def parts_left(state: State, wish: Wish, node: int, mine: int) -> int:
     """Return how many parts with such a wish the node may serve by all but its GPUs, recounted from rows."""
     bears = {state.label.keys[int(state.tag.label[tag]) - 1] for tag in state.tag.live_rows() if int(state.tag.node[tag]) == node}
     if not set(wish.labels) <= bears or int(state.node.gpu_memory_mib[node]) < wish.gpu_memory_mib:
+        return 0
+    if wish.exclusive and int(state.node.gpus[node]) != wish.exclusive:
+        return 0
+    if wish.group and any(shares_domain(state, node, other, wish.apart_level - 1) for other in nodes_of_group(state, wish, mine)):
         return 0
     parts = 99
     for asked, offered, name in (
@@ -241,6 +244,25 @@ def parts_left(state: State, wish: Wish, node: int, mine: int) -> int:
     return parts
 
 
+def shares_domain(state: State, one: int, other: int, height: int) -> bool:
+    """Tell whether two nodes are one, or of one domain."""
+    if one == other or not height:
+        return one == other
+    domain = state.node.column(f"domain_{height}")
+    return bool(domain[one] and domain[one] == domain[other])
+
+
+def nodes_of_group(state: State, wish: Wish, mine: int) -> list[int]:
+    """Return the nodes on which others of the group are, or have GPUs kept."""
+    found = []
+    for row in state.workload.live_rows():
+        if row != mine and wish_of(state, row).group == wish.group:
+            run = int(state.workload.run[row])
+            gpus = gpus_of_run(state, run) if run >= 0 and int(state.run.state[run]) != schema.ENDED else []
+            found += [int(state.gpu.node[gpu]) for gpu in gpus + held_gpus(state, row)]
+    return found
+
+
 def check_placed(state: State, placed: RunPlaced) -> None:
     """A new run is where its wish lets it be, and takes no more than there is."""
     row = state.workload.row_of[placed.workload]
@@ -251,6 +273,8 @@ def check_placed(state: State, placed: RunPlaced) -> None:
         bears = {state.label.keys[int(state.tag.label[t]) - 1] for t in state.tag.live_rows() if int(state.tag.node[t]) == node}
         assert set(wish.labels) <= bears
         assert int(state.node.gpu_memory_mib[node]) >= wish.gpu_memory_mib
+        assert not wish.exclusive or len(piece.gpus) == int(state.node.gpus[node])
+        assert not wish.group or parts_left(state, wish._replace(cpu_milli=0, memory_mib=0), node, row) > 0
         assert not wish.cpu_milli or int(state.node.used_cpu_milli[node]) <= int(state.node.cpu_milli[node])
         assert not wish.memory_mib or int(state.node.used_memory_mib[node]) <= int(state.node.memory_mib[node])
         for position in piece.gpus if wish.gpu_memory_mib else ():

@@ -127,6 +127,9 @@ def check_amounts(state: State) -> None:
     for row in state.wish.live_rows():
         assert int(state.wish.workloads[row]) == wished[row + 1] > 0
         assert wish_of(state, int(np.flatnonzero(state.workload.column("wish") == row + 1)[0])).key == state.wish.keys[row]
+    named = Counter(int(state.wish.group[row]) for row in state.wish.live_rows())
+    for row in state.group.live_rows():
+        assert int(state.group.wishes[row]) == named[row + 1] > 0
     borne = Counter(int(state.tag.label[row]) for row in state.tag.live_rows())
     for row in state.label.live_rows():
         assert int(state.label.nodes[row]) == borne[row + 1] > 0

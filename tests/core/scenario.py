@@ -317,6 +317,10 @@ class Scenario:
         values |= {numbers[k]: int(v) for k, v in wishes.items() if k in numbers}
         values |= {k: v for k, v in wishes.items() if k in ("within", "near")} | amounts(wishes)
         values["labels"] = labels(wishes.get("is", ""))
+        values["exclusive"] = wishes.get("exclusive") == "yes"
+        if "apart" in wishes:
+            values["apart"], _, level = wishes["apart"].partition("/")
+            values["apart_level"] = level or None
         values["auto_resume"] = wishes.get("resume") != "no"
         values["loose"] = wishes.get("loose") == "yes"
         if "limit" in wishes:

@@ -15,7 +15,7 @@ from apportion.core.kernels import targets, victims
 from apportion.core.policy import choosing, preempting
 from apportion.core.policy.choosing import Field
 from apportion.core.state.state import State
-from apportion.core.state.wishes import COLUMNS, Wish
+from apportion.core.state.wishes import COLUMNS, Wish, wish_of
 from tests.core import oracles
 from tests.core.oracles import NO_WISH, Wants
 from tests.strategies import Cluster, column
@@ -57,6 +57,7 @@ def crowd_of(
     milli = []
     for number, (_leaf, _eligible, pieces) in enumerate(runs):
         run, last = state.run.add(f"b{number}#1"), -1
+        state.run.workload[run] = state.workload.add(f"b{number}")
         state.run.first_alloc[run] = -1
         milli.append(sum(amount for _gpu, amount in pieces))
         for gpu, amount in pieces:
@@ -137,9 +138,7 @@ def wishful_crowds(draw: st.DrawFn) -> Crowd:
     loose = draw(st.booleans()) and int(state.workload.milli_per_node[0]) >= 1_000
     wish = Wish(within=draw(st.sampled_from([0, 2])), near=draw(st.sampled_from([0, 2])), loose=int(loose))
     wish = wish._replace(labels=draw(st.sampled_from([(), ("gen=a",)])))
-    if wish != Wish():
-        state.workload.wish[0] = state.wish.add(wish.key) + 1
-        state.wish.put(0, {name: getattr(wish, name) for name in COLUMNS})
+    give_wish(state, [0], wish)
     if loose:
         state.workload.nodes[0] = int(state.workload.gpus_milli[0]) // 1_000
         state.workload.milli_per_node[0] = 1_000
@@ -155,37 +154,41 @@ def wishful_crowds(draw: st.DrawFn) -> Crowd:
 
 
 @dataclass
-class Amounts:
-    """CPU (or memory of shared GPUs) in a crowd: what nodes have, what each run uses on each of its nodes, what is asked for."""
+class Contest:
+    """What runs take from each other beside GPUs in a crowd: CPU, and places apart from a group."""
 
     crowd: Crowd
-    offered: list[int]  # per node
+    offered: list[int]  # CPU per node
     used: list[int]  # per run, on each of its nodes
     asked: int
+    members: list[int]  # runs of the workload's group
+    apart: list[int]  # label per node: it shares none with a member
 
-    def left(self, gone: list[int]) -> list[int]:
-        """Return what is left on each node when runs are gone."""
-        left = list(self.offered)
-        for run, pieces in enumerate(self.crowd.pieces):
-            for node in {int(self.crowd.state.gpu.node[gpu]) for gpu, _milli in pieces} if run not in gone else ():
-                left[node] -= self.used[run]
-        return left
+    def nodes_of(self, run: int) -> set[int]:
+        """Return the nodes a run is on."""
+        return {int(self.crowd.state.gpu.node[gpu]) for gpu, _milli in self.crowd.pieces[run]}
 
-    def fits_with(self, gone: list[int]) -> dict[str, Any]:
-        """Return what that means for the workload."""
-        room = [max(0, free) // self.asked for free in self.left(gone)]
+    def wants(self, gone: list[int]) -> dict[str, Any]:
+        """Return what the workload may have when runs are gone."""
+        room = list(self.offered)
+        staying = [run for run in range(len(self.used)) if run not in gone]
+        for run in staying:
+            for node in self.nodes_of(run):
+                room[node] -= self.used[run]
+        room = [max(0, free) // self.asked if self.asked else 99 for free in room]
+        taken = {self.apart[node] for run in staying if run in self.members for node in self.nodes_of(run)}
+        room = [0 if label in taken else free for free, label in zip(room, self.apart, strict=True)]
         had = self.crowd.wants.room
         return {"room": room if had is None else [min(pair) for pair in zip(room, had, strict=True)]}
 
 
 @st.composite
-def amounts(draw: st.DrawFn) -> Amounts:
-    """Draw a crowd in which CPU is scarce too; a run's CPU stands in its first row on each node, as the fold puts it."""
+def contests(draw: st.DrawFn) -> Contest:
+    """Draw a crowd with a contest; a run's CPU stands in its first row on each node, as the fold puts it."""
     crowd = draw(wishful_crowds())
     state = crowd.state
     offered = [draw(st.integers(2, 6)) for _ in range(state.node.used)]
     used = [draw(st.integers(0, 3)) for _ in crowd.pieces]
-    asked = draw(st.integers(1, 3))
     state.node.column("cpu_milli")[:] = offered
     for run in range(len(crowd.pieces)):
         told: list[int] = []
@@ -197,15 +200,32 @@ def amounts(draw: st.DrawFn) -> Amounts:
                 state.node.used_cpu_milli[node] += used[run]
                 told.append(node)
             alloc = int(state.alloc.next[alloc])
-    if not state.wish.used:
-        state.workload.wish[0] = state.wish.add("cpu") + 1
-    state.wish.cpu_milli[0] = asked
-    return Amounts(crowd, offered, used, asked)
+    asked, grouped, racks = draw(st.integers(0, 3)), draw(st.booleans()), draw(st.booleans())
+    members = [run for run in range(len(crowd.pieces)) if draw(st.integers(0, 2)) == 0] if grouped else []
+    wish = wish_of(state, 0)._replace(cpu_milli=asked, group="A:g" if grouped else "", apart_level=1 + racks if grouped else 0)
+    if grouped:
+        state.group.add("A:g")
+        give_wish(state, [run + 1 for run in members], Wish(apart_level=1, group="A:g"))
+    give_wish(state, [0], wish)
+    rack = state.node.column("domain_1").tolist()
+    apart = [rack[node] or 10 + node if racks else node for node in range(state.node.used)]
+    return Contest(crowd, offered, used, asked, members, apart)
+
+
+def give_wish(state: State, workloads: list[int], wish: Wish) -> None:
+    """Let workloads have a wish."""
+    if wish == Wish():
+        return
+    row = state.wish.row_of.get(wish.key)
+    row = state.wish.add(wish.key) if row is None else row
+    state.wish.put(row, {name: getattr(wish, name) for name in COLUMNS})
+    state.wish.group[row] = 1 if wish.group else 0
+    state.workload.wish[workloads] = row + 1
 
 
 @settings(quick, max_examples=500)
-@given(amounts())
-def test_where_cpu_is_scarce_too_a_plan_is_valid_and_nobody_goes_in_vain(case: Amounts) -> None:
+@given(contests())
+def test_where_more_than_gpus_is_scarce_a_plan_is_valid_and_nobody_goes_in_vain(case: Contest) -> None:
     crowd, field = case.crowd, case.crowd.field
     nodes, per_node = int(crowd.state.workload.nodes[0]), int(crowd.state.workload.milli_per_node[0])
     cluster = cluster_of(crowd)
@@ -215,13 +235,13 @@ def test_where_cpu_is_scarce_too_a_plan_is_valid_and_nobody_goes_in_vain(case: A
         for run in gone:
             for gpu, amount in crowd.pieces[run]:
                 after.used[gpu] -= amount
-        return oracles.fits(after, 0, nodes, per_node, 1, replace(crowd.wants, **case.fits_with(gone)))
+        return oracles.fits(after, 0, nodes, per_node, 1, replace(crowd.wants, **case.wants(gone)))
 
     found = choosing.least_plan(crowd.state, field, 0, crowd.masked)
 
     expected = oracles.least_victims(
         cluster, nodes, per_node, crowd.pieces, field.eligible.tolist(), field.leaf.tolist(), field.room.tolist(),
-        field.cost.tolist(), crowd.wants, case.fits_with,
+        field.cost.tolist(), crowd.wants, case.wants,
     )  # fmt: skip
     event(f"{'plan' if found else 'none'} of {'plan' if expected else 'none'}")
     if expected == () or found is None:
@@ -237,8 +257,8 @@ def test_where_cpu_is_scarce_too_a_plan_is_valid_and_nobody_goes_in_vain(case: A
 
 
 @settings(quick, max_examples=500)
-@given(amounts())
-def test_where_cpu_is_scarce_too_and_everybody_may_go_a_plan_is_found(case: Amounts) -> None:
+@given(contests())
+def test_where_more_than_gpus_is_scarce_and_everybody_may_go_a_plan_is_found(case: Contest) -> None:
     crowd, field = case.crowd, case.crowd.field
     field.room[:] = 1 << 40
     nodes, per_node = int(crowd.state.workload.nodes[0]), int(crowd.state.workload.milli_per_node[0])
@@ -247,7 +267,7 @@ def test_where_cpu_is_scarce_too_and_everybody_may_go_a_plan_is_found(case: Amou
 
     expected = oracles.least_victims(
         cluster_of(crowd), nodes, per_node, crowd.pieces, field.eligible.tolist(), field.leaf.tolist(), field.room.tolist(),
-        field.cost.tolist(), crowd.wants, case.fits_with,
+        field.cost.tolist(), crowd.wants, case.wants,
     )  # fmt: skip
     assert bool(found) or not expected, f"a plan of cost {expected} was not found"
 
