@@ -52,7 +52,8 @@ def _pass(
         if gpus:
             start(state, emit, shares, workload, gpus)
             continue
-        losers = evict_for(state, emit, shares, workload, masked, taker) if taker is not None else None
+        kept = reservations.from_takers(workload)  # however short it is: who is asked to go may take his grace
+        losers = evict_for(state, emit, shares, workload, kept, taker) if taker is not None else None
         if losers is not None:
             add_running(state, shares, workload, 1)
             for loser in losers:
