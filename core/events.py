@@ -35,6 +35,7 @@ from apportion.core.fields import (
     Kind,
     Labels,
     Name,
+    NodePlace,
     Principal,
     RunNumber,
     SharePpm,
@@ -76,7 +77,7 @@ class PoolDefined(Event, frozen=True):
 class NodeJoined(Event, frozen=True):
     """A node offers its GPUs to a pool. The publishing principal is the node's agent from then on.
 
-    Joining again while it is there, what an event does not tell (0, no rack and no domains, no labels) stays as it was.
+    Joining again while it is there, what an event does not tell (0, no rack and no domains, no labels, no place) stays as it was.
     """
 
     node: Name
@@ -87,6 +88,7 @@ class NodeJoined(Event, frozen=True):
     memory_mib: Count = 0
     rack: Annotated[str, Meta(max_length=64)] = ""  # its domain of the pool's narrowest level, if ``domains`` does not tell
     domains: Annotated[tuple[DomainName, ...], Meta(max_length=MAX_LEVELS)] = ()  # one per level of the pool, "" = in none
+    place: NodePlace | None = None  # in the pool's topology order, gaps allowed: blocks over nodes are aligned in it
     labels: Labels | None = None
     agent: Principal | None = None  # set by an operator who joins nodes on behalf of agents
 
@@ -235,7 +237,8 @@ class WorkloadSubmitted(Event, frozen=True):
 
     ``loose``: GPUs wherever they are, however many on a node. ``within`` and ``near`` name a level of the pool's topology, or
     ``node``: all of its nodes must be in one domain of it, should be in as few as can be. ``exclusive``: whole nodes, and paid as
-    such. ``apart`` names a group of the budget: it starts in no domain of ``apart_level`` in which another of the group is.
+    such. ``block``: contiguous and aligned, a power of two of GPUs on one node, or of whole nodes. ``apart`` names a group of the
+    budget: it starts in no domain of ``apart_level`` in which another of the group is.
     """
 
     workload: Name
@@ -251,6 +254,7 @@ class WorkloadSubmitted(Event, frozen=True):
     cpu_milli: Count = 0  # of each node; of a loose request for each GPU
     memory_mib: Count = 0
     exclusive: bool = False
+    block: bool = False
     apart: Name | None = None
     apart_level: Name | None = None  # None = node
     kind: Kind = "training"

@@ -13,6 +13,7 @@ from apportion.core.units import (
     MAX_DURATION_MS,
     MAX_GRANT_GPU_US,
     MAX_NODE_GPUS,
+    MAX_PLACES,
     MAX_POOL_MILLI,
     MAX_TIME_MS,
     PPM,
@@ -38,6 +39,7 @@ Duration = Annotated[int, Meta(ge=0, le=MAX_DURATION_MS)]
 GpusMilli = Annotated[int, Meta(ge=1, le=MAX_POOL_MILLI)]
 GpuUs = Annotated[int, Meta(ge=1, le=MAX_GRANT_GPU_US)]
 SharePpm = Annotated[int, Meta(ge=0, le=PPM)]
+NodePlace = Annotated[int, Meta(ge=0, lt=MAX_PLACES)]
 GpuIndex = Annotated[int, Meta(ge=0, lt=MAX_NODE_GPUS)]
 RunNumber = Annotated[int, Meta(ge=1, le=2**31)]
 WeightMilli = Annotated[int, Meta(ge=0, le=1_000_000)]  # of a GPU of the pool in sums over pools, for reports only

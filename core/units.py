@@ -29,6 +29,7 @@ GPU_US_PER_GPU_HOUR = MILLI * MS_PER_HOUR
 
 MAX_NODE_GPUS = 72
 MAX_LEVELS = 3  # of topology above the node
+MAX_PLACES = 1 << 16  # of nodes in a pool's topology order, gaps included
 MAX_POOL_MILLI = 16_384 * MILLI
 MAX_TIME_MS = 1 << 42  # the year 2109
 MAX_ELAPSED_MS = 2 * 366 * MS_PER_DAY

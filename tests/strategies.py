@@ -86,14 +86,18 @@ class Cluster:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, max_nodes: int = 5, max_gpus: int = 9) -> Cluster:
-    """Draw a cluster: busy, shared, broken and held GPUs, masked nodes, a second pool, nodes that left."""
-    count = draw(st.integers(0, max_nodes))
-    sizes = [draw(st.one_of(st.just(4), st.just(8), st.integers(0, max_gpus))) for _ in range(count)]
+def clusters(draw: st.DrawFn, max_nodes: int = 5, max_gpus: int = 9, *, even: bool = False) -> Cluster:
+    """Draw a cluster: busy, shared, broken and held GPUs, masked nodes, a second pool, nodes that left.
+
+    ``even``: mostly nodes of four, mostly free.
+    """
+    count = draw(st.integers(max_nodes // 2 if even else 0, max_nodes))
+    size = st.one_of(st.just(4), st.just(8), st.integers(0, max_gpus))
+    sizes = [draw(st.sampled_from([4] * 9 + [8]) if even else size) for _ in range(count)]
     slots = [size + draw(st.integers(0, 1)) for size in sizes]
     gpus = sum(slots)
-    busy = st.sampled_from([0, 0, 0, 0, 1000, 1000, 250, 500, 501, 999])
-    few = st.sampled_from([0, 0, 0, 0, 0, 1])
+    busy = st.sampled_from([0] * 39 + [1000] if even else [0, 0, 0, 0, 1000, 1000, 250, 500, 501, 999])
+    few = st.sampled_from([0] * (59 if even else 5) + [1])
     return Cluster(
         node_pool=column([draw(few) for _ in sizes]),
         node_first=column([sum(slots[:node]) for node in range(count)]),
@@ -101,7 +105,7 @@ def clusters(draw: st.DrawFn, max_nodes: int = 5, max_gpus: int = 9) -> Cluster:
         node_masked=column([draw(few) for _ in sizes]),
         used=column([draw(busy) for _ in range(gpus)]),
         out=column([draw(few) for _ in range(gpus)]),
-        held=column([draw(st.sampled_from([0, 0, 0, 0, 1, 2])) for _ in range(gpus)]),
+        held=column([draw(st.sampled_from([0] * (60 if even else 4) + [1, 2])) for _ in range(gpus)]),
     )
 
 

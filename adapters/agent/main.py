@@ -90,6 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--node", default=host, help=f"name of the node (default: {host})")
     parser.add_argument("--pool", default="local", help="pool to join (default: local)")
     parser.add_argument("--at", default="", help="where the node is, widest level first, such as spine1/rack3")
+    parser.add_argument("--place", type=int, default=None, help="its place in the order of the pool's topology, for blocks")
     parser.add_argument("--label", action="append", metavar="NAME=VALUE", help="a label the node bears; repeat for more")
     parser.add_argument("--principal", default="", help="principal to publish as (default: agent-NODE)")
     parser.add_argument("--gpus", type=int, default=None, help="simulate so many GPUs (default: the real ones)")
@@ -104,6 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         pool=options.pool,
         principal=options.principal or principal_token(f"agent-{options.node}"),
         domains=tuple(options.at.split("/")) if options.at else (),
+        place=options.place,
         labels=dict(text.partition("=")[::2] for text in options.label) if options.label else None,
         beat_ms=options.beat_ms,
     )

@@ -42,6 +42,7 @@ class AgentSettings:
     pool: str
     principal: str
     domains: tuple[str, ...] = ()  # where the node is, widest level of the pool first; () = the core keeps what it knows
+    place: int | None = None  # in the order of the pool's topology; None = the core keeps what it knows
     labels: dict[str, str] | None = None  # None = the core keeps what it knows
     beat_ms: int = 10_000
     closed_grace_ms: int = CLOSED_GRACE_MS
@@ -77,6 +78,7 @@ class Membership:
             memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
             domains=self._settings.domains,
             labels=self._settings.labels,
+            place=self._settings.place,
         )
         self._join_name = f"joined {identity.joins}"
         self._outbox.put(self._join_name, event, at_ms=wall_ms())

@@ -145,6 +145,9 @@ async def agent(
     at: Annotated[
         str, typer.Option("--at", metavar="PATH", help="Where the node is, widest level first, such as spine1/rack3")
     ] = "",
+    spot: Annotated[
+        int | None, typer.Option("--place", metavar="N", help="Its place in the order of the pool's topology, for blocks")
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="A label the node bears; repeat for more")
     ] = None,
@@ -164,6 +167,7 @@ async def agent(
     settings = AgentSettings(
         node=name, pool=pool, principal=principal or principal_token(f"agent-{name}"), beat_ms=_beat(beat),
         domains=tuple(at.split("/")) if at else (), labels=labels_of(label) if label else None,
+        place=spot,
     )  # fmt: skip
     await serve_agent(place.home, settings, simulated=gpus, url=_url(place), ready=tell_ready)
     return Answer()

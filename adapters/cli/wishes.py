@@ -55,6 +55,9 @@ Memory = Annotated[
     ),
 ]  # fmt: skip
 Exclusive = Annotated[bool, typer.Option("--exclusive", help="Whole nodes, and paid as such: nobody else on them")]
+Block = Annotated[
+    bool, typer.Option("--block", help="Contiguous and aligned: a power of two of GPUs on one node, or of whole nodes")
+]
 Apart = Annotated[
     str | None,
     typer.Option(
@@ -65,7 +68,8 @@ Apart = Annotated[
 
 OPTIONS = {
     "loose": "--loose", "within": "--within", "near": "--near", "labels": "--label", "gpu_memory_mib": "--gpu-memory",
-    "cpu_milli": "--cpu", "memory_mib": "--memory", "exclusive": "--exclusive", "apart": "--apart", "apart_level": "--apart",
+    "cpu_milli": "--cpu", "memory_mib": "--memory", "exclusive": "--exclusive", "block": "--block", "apart": "--apart",
+    "apart_level": "--apart",
 }  # fmt: skip
 
 

@@ -56,6 +56,7 @@ async def submit(
     cpu: wishes.Cpu = 0,
     memory: wishes.Memory = 0,
     exclusive: wishes.Exclusive = False,
+    block: wishes.Block = False,
     apart: wishes.Apart = None,
     name: Annotated[str, typer.Option(metavar="TEXT", help="A name for people; need not be unique")] = "",
     min_runtime: Annotated[
@@ -118,6 +119,7 @@ async def submit(
             cpu_milli=cpu,
             memory_mib=memory,
             exclusive=exclusive,
+            block=block,
             **wishes.apart_of(apart),
             kind=kind,
             name=name,

@@ -11,7 +11,7 @@ from apportion.core.events import NodeCordoned, NodeHeartbeat, NodeJoined, NodeL
 from apportion.core.fold.access import No, is_operator, not_permitted, principal_row, speaks_for_node
 from apportion.core.fold.release import release_run
 from apportion.core.fold.tags import describe_node, forget_node
-from apportion.core.fold.topology import domain_keys, enter_domains, leave_domains
+from apportion.core.fold.topology import domain_keys, enter_domains, leave_domains, place_taken
 from apportion.core.reasons import Outcome, Refusal
 from apportion.core.state import schema
 from apportion.core.state.holdings import runs_on_node
@@ -59,6 +59,8 @@ def node_joined(state: State, event: NodeJoined, principal: str, seq: int) -> No
     domains = domain_keys(state, pool, event)
     if isinstance(domains, No):
         return domains
+    if (no := place_taken(state, pool, event)) is not None:
+        return no
     if row is not None and int(state.node.gpus[row]):
         if int(state.node.gpus[row]) == event.gpus and int(state.node.pool[row]) == pool:
             state.node.last_seen_ms[row] = state.counters.time_ms

@@ -44,6 +44,12 @@ def shape_of(state: State, pool: int, event: WorkloadSubmitted) -> Shape | No:
     if wish.within == 1 and nodes > 1 and not event.loose:
         return No(Refusal.BAD_SHAPE, "within", "several nodes are not within one node", {"nodes": nodes})
     shape = Shape(nodes, per_node, wish)
+    count = per_node // MILLI if nodes == 1 else nodes
+    if event.block and count & (count - 1):
+        detail = "a block is a power of two of GPUs on one node, or of whole nodes"
+        return No(Refusal.BAD_SHAPE, "block", detail, {"nodes": nodes, "per_node_milli": per_node})
+    if event.block and nodes > 1:
+        shape = shape._replace(wish=wish._replace(exclusive=per_node // MILLI))
     if event.exclusive:
         sizes = node.column("gpus")[(node.column("pool") == pool) & (node.column("gpus") * MILLI >= per_node)]
         for size in np.unique(sizes).tolist():  # the smallest whole nodes that do
@@ -60,8 +66,11 @@ def shape_of(state: State, pool: int, event: WorkloadSubmitted) -> Shape | No:
 
 def _hindrance(state: State, pool: int, shape: Shape) -> str:
     """Return the field without which the shape could be had: the first of its wishes, or the GPUs."""
-    for field in ("within", "labels", "exclusive", "gpu_memory_mib", "cpu_milli", "memory_mib"):
-        without = shape.wish._replace(**{field: getattr(NO_WISH, field)})
+    for field in ("block", "within", "labels", "exclusive", "gpu_memory_mib", "cpu_milli", "memory_mib"):
+        if field == "block":
+            without = shape.wish._replace(aligned=0, exclusive=0 if shape.nodes > 1 else shape.wish.exclusive)
+        else:
+            without = shape.wish._replace(**{field: getattr(NO_WISH, field)})
         if _most_parts(state, pool, shape._replace(wish=without)) >= shape.nodes:
             return field
     return "gpus_milli"
@@ -95,8 +104,9 @@ def _loose_layout(event: WorkloadSubmitted) -> tuple[int, int] | No:
 
 
 def _wish(state: State, pool: int, event: WorkloadSubmitted) -> Wish | No:
-    if event.exclusive and event.loose:
-        return No(Refusal.BAD_SHAPE, "exclusive", "loose GPUs are no whole nodes")
+    if event.loose and (event.exclusive or event.block):
+        field = "exclusive" if event.exclusive else "block"
+        return No(Refusal.BAD_SHAPE, field, "loose GPUs are wherever they are")
     levels = {"within": event.within, "near": event.near}
     levels["apart_level"] = (event.apart_level or NODE_LEVEL) if event.apart else event.apart_level
     heights = {}
@@ -108,8 +118,9 @@ def _wish(state: State, pool: int, event: WorkloadSubmitted) -> Wish | No:
     if not event.apart:
         heights["apart_level"] = 0
     return Wish(
-        **heights, loose=int(event.loose), gpu_memory_mib=event.gpu_memory_mib, cpu_milli=event.cpu_milli,
-        memory_mib=event.memory_mib, labels=tuple(f"{key}={value}" for key, value in sorted(event.labels.items())),
+        **heights, loose=int(event.loose), aligned=int(event.block and event.gpus_milli >= MILLI),
+        gpu_memory_mib=event.gpu_memory_mib, cpu_milli=event.cpu_milli, memory_mib=event.memory_mib,
+        labels=tuple(f"{key}={value}" for key, value in sorted(event.labels.items())),
         group=f"{event.budget}:{event.apart}" if event.apart else "",
     )  # fmt: skip
 
@@ -118,7 +129,7 @@ def _most_parts(state: State, pool: int, shape: Shape) -> int:
     node, places = state.node, places_of(state, shape.wish, shape.nodes)
     return int(
         pack.most_parts(
-            pool, max(1, shape.milli_per_node // MILLI), shape.wish.loose, node.used, node.pool, node.first_gpu, node.gpus,
-            state.gpu.out, places.room, places.within, 0,
+            pool, shape.nodes, max(1, shape.milli_per_node // MILLI), shape.wish.loose, shape.wish.aligned, node.used, node.pool,
+            node.first_gpu, node.gpus, state.gpu.out, places.room, places.within, places.place, 0,
         )
     )  # fmt: skip

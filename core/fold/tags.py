@@ -1,4 +1,4 @@
-"""Fold of what a node is: its labels, the memory of its GPUs, its CPU and memory.
+"""Fold of what a node is: its labels, the memory of its GPUs, its CPU and memory, its place in the order of the topology.
 
 A label is ``key=value``; each different one is a row as long as a node bears it.
 """
@@ -21,6 +21,10 @@ def describe_node(state: State, node: int, event: NodeJoined, *, fresh: bool) ->
         if (told or fresh) and int(column[node]) != told:
             column[node] = told
             changed = True
+    place = 0 if event.place is None else event.place + 1
+    if (place or fresh) and int(state.node.place[node]) != place:
+        state.node.place[node] = place
+        changed = True
     if event.labels is None and not fresh:
         return changed
     return _label(state, node, [f"{key}={value}" for key, value in sorted((event.labels or {}).items())]) or changed

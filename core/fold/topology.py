@@ -6,6 +6,8 @@ a node is in it.
 
 from __future__ import annotations
 
+import numpy as np
+
 from apportion.core.events import NodeJoined
 from apportion.core.fold.access import No
 from apportion.core.reasons import Refusal
@@ -42,6 +44,18 @@ def domain_keys(state: State, pool: int, event: NodeJoined) -> list[str] | No:
     path = event.domains or ("",) * (count - 1) + (event.rack,)
     keys = [f"{event.pool}/{count - at}/{'/'.join(path[: at + 1])}" if path[at] else "" for at in range(count)]
     return keys[::-1] + [""] * (MAX_LEVELS - count)
+
+
+def place_taken(state: State, pool: int, event: NodeJoined) -> No | None:
+    """Return that the node's place is another's."""
+    if event.place is None:
+        return None
+    node = state.node
+    there = (node.column("place") == event.place + 1) & (node.column("pool") == pool) & (node.column("gpus") > 0)
+    for row in np.flatnonzero(there).tolist():
+        if node.keys[row] != event.node:
+            return No(Refusal.DUPLICATE, "place", f"{node.keys[row]} is there", {"place": event.place}, event.node)
+    return None
 
 
 def enter_domains(state: State, node: int, keys: list[str]) -> bool:

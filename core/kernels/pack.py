@@ -4,13 +4,15 @@ A shape is ``nodes`` x ``milli_per_node``, a whole number of GPUs per node, or a
 ``nodes`` single GPUs wherever they are, however many on a node. A GPU is usable when it is not out, its node not masked, and it is
 not held for somebody else; for a fraction also the memory of the GPU must do. What nodes must have beside GPUs comes as ``room``:
 how many parts of the shape each may serve by that. Domains come as one number per node (``topology.domains_at``): with ``within``
-all nodes are of one domain, with ``near`` of as few as can be. An array without entries says that there is no such wish.
+all nodes are of one domain, with ``near`` of as few as can be. With ``block`` the GPUs of a node are one aligned block of it, and
+several nodes are one in ``place``, aligned to their number. An array without entries says that there is no such wish.
 
 Choice: with ``within`` the domain in which the fewest ``near`` domains do, then the one with the least capacity that suffices, then
 the lowest. With ``near`` the domain with the least capacity that suffices for what is missing, else the one with the most, and on.
-Then best fit. For whole GPUs the nodes with the fewest usable free GPUs that still suffice (ties: lower row), inside a node an
-aligned block of that size if the size is a power of two and one is free, else the lowest positions. For a fraction the most used
-GPU that still has room (ties: lower row), else a GPU of the node that best fit would choose for one whole GPU.
+Of blocks over nodes the one in the smallest block that is free, then the lowest. Then best fit. For whole GPUs the nodes with the
+fewest usable free GPUs that still suffice (ties: lower row), inside a node an aligned block of that size if the size is a power of
+two and one is free, else the lowest positions. For a fraction the most used GPU that still has room (ties: lower row), else a GPU
+of the node that best fit would choose for one whole GPU.
 
 Used by placing, preempting, reserving and explaining alike, on the real columns or on copies. Pure; O(GPUs of the pool).
 """
@@ -49,6 +51,61 @@ def _take_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I
             at += 1
             need -= 1
     return at
+
+
+@njit(cache=True)
+def _has_block(first: int, size: int, need: int, used: I64, out: I64, held: I64, mine: int) -> bool:
+    """Tell whether an aligned block of the node is usable."""
+    for start in range(0, size - need + 1, need):
+        free = 0
+        while free < need and _usable(first + start + free, used, out, held, mine):
+            free += 1
+        if free == need:
+            return True
+    return False
+
+
+@njit(cache=True)
+def _block_counts(node_rows: int, nodes: int, parts: I64, place: I64, within: I64) -> I64:
+    """Return how many nodes of each block of ``nodes`` places are able, of one domain each: a block is free when all are."""
+    highest = -1
+    for node in range(node_rows):
+        highest = max(highest, place[node])
+    count = np.zeros(highest // nodes + 1, dtype=np.int64)
+    label = np.full(highest // nodes + 1, -1, dtype=np.int64)
+    for node in range(node_rows):
+        if place[node] < 0 or parts[node] < 1:
+            continue
+        block = place[node] // nodes
+        if len(within) > 0 and label[block] < 0:
+            label[block] = within[node]
+        if len(within) == 0 or label[block] == within[node]:
+            count[block] += 1
+    return count
+
+
+@njit(cache=True)
+def _keep_one_block(node_rows: int, nodes: int, parts: I64, place: I64, within: I64) -> None:
+    """Set ``parts`` to 0 outside the free block that is in the smallest free block, then the lowest; everywhere without one."""
+    count = _block_counts(node_rows, nodes, parts, place, within)
+    best, best_size = -1, 0
+    for block in range(len(count)):
+        if count[block] < nodes:
+            continue
+        size, buddies = 1, block
+        while True:  # double it as long as its buddy is free too
+            buddies ^= 1
+            whole = True
+            for other in range(buddies * size, (buddies + 1) * size):
+                whole = whole and other < len(count) and count[other] == nodes
+            if not whole:
+                break
+            size, buddies = 2 * size, buddies >> 1
+        if best < 0 or size < best_size:
+            best, best_size = block, size
+    for node in range(node_rows):
+        if place[node] < 0 or place[node] // nodes != best:
+            parts[node] = 0
 
 
 @njit(cache=True)
@@ -152,9 +209,9 @@ def _most_used(
 
 @njit(cache=True)
 def find_gpus(
-    pool_row: int, nodes: int, milli_per_node: int, loose: int, memory_mib: int, mine: int, node_rows: int, node_pool: I64,
-    node_first: I64, node_gpus: I64, node_memory_mib: I64, node_masked: I64, used: I64, used_mib: I64, out: I64, held: I64,
-    room: I64, within: I64, near: I64, chosen: I64,
+    pool_row: int, nodes: int, milli_per_node: int, loose: int, block: int, memory_mib: int, mine: int, node_rows: int,
+    node_pool: I64, node_first: I64, node_gpus: I64, node_memory_mib: I64, node_masked: I64, used: I64, used_mib: I64, out: I64,
+    held: I64, room: I64, within: I64, near: I64, place: I64, chosen: I64,
 ) -> int:  # fmt: skip
     """Fill ``chosen`` with GPU rows, ascending per node, and return how many; 0 when the shape does not fit now.
 
@@ -184,11 +241,15 @@ def find_gpus(
             parts[node] = free[node] if loose > 0 else 1
             if len(room) > 0:
                 parts[node] = min(parts[node], room[node])
+            if block > 0 and not _has_block(node_first[node], node_gpus[node], need, used, out, held, mine):
+                parts[node] = 0
             total += parts[node]
             largest = max(largest, free[node])
     if total < nodes:
         return 0
-    if len(within) > 0:
+    if len(place) > 0:
+        _keep_one_block(node_rows, nodes, parts, place, within)
+    elif len(within) > 0:
         _keep_one_domain(nodes, node_rows, parts, within, near)
     if len(near) == 0:
         at = _take_best(
@@ -220,12 +281,14 @@ def largest_node(pool: int, nodes: int, node_pool: I64, node_gpus: I64, room: I6
 
 @njit(cache=True)
 def most_parts(
-    pool_row: int, need: int, loose: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, out: I64,
-    room: I64, within: I64, healthy_only: int,
+    pool_row: int, nodes: int, need: int, loose: int, block: int, node_rows: int, node_pool: I64, node_first: I64,
+    node_gpus: I64, out: I64, room: I64, within: I64, place: I64, healthy_only: int,
 ) -> int:  # fmt: skip
-    """Return how many parts of ``need`` whole GPUs the pool, or the best of its ``within`` domains, could serve when empty."""
+    """Return how many parts of ``need`` whole GPUs the pool could serve when empty, or its best domain, or block of nodes."""
     parts = np.zeros(node_rows, dtype=np.int64)
     count = 0
+    nothing = np.zeros(len(out), dtype=np.int64)
+    broken = out if healthy_only > 0 else nothing
     for node in range(node_rows):
         if node_pool[node] != pool_row:
             continue
@@ -237,10 +300,16 @@ def most_parts(
             parts[node] = size if loose > 0 else 1
             if len(room) > 0:
                 parts[node] = min(parts[node], room[node])
+            if block > 0 and not _has_block(node_first[node], node_gpus[node], need, nothing, broken, nothing, 0):
+                parts[node] = 0
             count += parts[node]
+    most = 0
+    if len(place) > 0:
+        for able in _block_counts(node_rows, nodes, parts, place, within):
+            most = max(most, able)
+        return most
     if len(within) == 0:
         return count
-    most = 0
     capacity = _capacities(node_rows, within, parts)
     for domain in range(len(capacity)):
         most = max(most, capacity[domain])
@@ -251,6 +320,7 @@ def most_parts(
 def ready_times(
     pool_row: int,
     need: int,
+    block: int,
     now_ms: int,
     never_ms: int,
     node_rows: int,
@@ -262,7 +332,7 @@ def ready_times(
     gpu_free_ms: I64,
     ready_ms: I64,
 ) -> None:
-    """Fill ``ready_ms[node]`` with the instant at which the node has ``need`` GPUs free, by what is known about its runs.
+    """Fill ``ready_ms[node]`` with the instant at which the node has ``need`` GPUs free (a ``block`` of them), by what is known.
 
     ``gpu_free_ms[gpu]`` is when the GPU's last run is expected to release it (``now_ms`` if free, ``never_ms`` if unknown).
     """
@@ -282,5 +352,11 @@ def ready_times(
                     place -= 1
                 times[place] = gpu_free_ms[gpu]
                 size += 1
-        if size >= need:
+        if block > 0:
+            for start in range(0, node_gpus[node] - need + 1, need):
+                last_ms = now_ms
+                for gpu in range(node_first[node] + start, node_first[node] + start + need):
+                    last_ms = max(last_ms, gpu_free_ms[gpu] if out[gpu] == 0 and held[gpu] == 0 else never_ms)
+                ready_ms[node] = min(ready_ms[node], last_ms)
+        elif size >= need:
             ready_ms[node] = max(now_ms, times[need - 1])

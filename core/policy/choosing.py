@@ -1,11 +1,11 @@
 """The choice of victims: the least plan that frees what a workload needs, by exact search, or a valid one where that is bounded.
 
-Exact in GPUs, domains, labels and whatever else a node is or is not: the kernel searches over nodes (over GPUs for a fraction or
-a loose request), in each domain of which all nodes must be one. After ``STEPS_MAX`` steps it takes the best plan found so far, and
-if that is none, the first one in order of GPUs taken: valid plans, then not proved least. Amounts that runs use up beside GPUs
-(CPU, memory, memory of a shared GPU), and runs of a group, are not in the search. If the least plan without them has them too, it
-is the least. If not, runs are taken in order of cost until the workload fits, and put back where they turn out not to be needed:
-valid, not always least, and where a budget may give only a part, perhaps not found.
+Exact in GPUs, domains, labels and whatever else a node is or is not: the kernel searches over nodes (over GPUs for a fraction or a
+loose request), in each domain of which all nodes must be one; of blocks, each is looked at. After ``STEPS_MAX`` steps it takes the
+best plan found so far, and if that is none, the first one in order of GPUs taken: valid plans, then not proved least. Amounts that
+runs use up beside GPUs (CPU, memory, memory of a shared GPU), and runs of a group, are not in the search. If the least plan without
+them has them too, it is the least. If not, runs are taken in order of cost until the workload fits, and put back where they turn
+out not to be needed: valid, not always least, and where a budget may give only a part, perhaps not found.
 
 A pure function of the state and of who may go (``preempting``); it decides nothing.
 """
@@ -23,8 +23,8 @@ from apportion.core.policy.fitting import find_gpus
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
-from apportion.core.state.wishes import NO_WISH, places_of, wish_of
-from apportion.core.units import MILLI
+from apportion.core.state.wishes import NO_WISH, Places, places_of, wish_of
+from apportion.core.units import MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
 
@@ -112,6 +112,8 @@ def _in_order_of_cost(state: State, field: Field, workload: int, masked: I64) ->
 
 def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], bool]:
     """Return the runs of the best plan, ascending, and whether it is proved to be the least; [] when there is none."""
+    if wish_of(state, workload).aligned:
+        return _search_blocks(state, field, workload, masked), True
     table, node, gpu, alloc = state.workload, state.node, state.gpu, state.alloc
     wish, each = wish_of(state, workload), int(table.milli_per_node[workload])
     spots = places_of(state, wish, int(table.nodes[workload]))
@@ -163,6 +165,57 @@ def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[lis
         proved = proved and by is area.order and abs(steps) <= left
         left = max(0, left - abs(steps))
     return [int(run) for run in np.flatnonzero(chosen)], proved
+
+
+def _search_blocks(state: State, field: Field, workload: int, masked: I64) -> list[int]:
+    """Return the runs on the block that costs least; [] when there is none. A block leaves no choice: all on it must go."""
+    table, node, gpu, alloc = state.workload, state.node, state.gpu, state.alloc
+    nodes, each = int(table.nodes[workload]), int(table.milli_per_node[workload]) // MILLI
+    places = places_of(state, wish_of(state, workload), nodes)
+    fine = (node.column("pool") == table.pool[workload]) & (masked == 0)
+    if len(places.place):
+        fine &= (node.column("gpus") == each) & (places.place >= 0)
+        fine[fine] = _of_one_domain(places, nodes, np.flatnonzero(fine))
+    on, position = gpu.column("node"), gpu.column("position")
+    kept = (gpu.column("held_by") > 0) & (gpu.column("held_by") != workload + 1)
+    usable = fine[on] & (position < node.gpus[on]) & (gpu.column("out") == 0) & ~kept
+    block = places.place[on] // nodes if len(places.place) else on * MAX_NODE_GPUS + position // each
+    live = np.flatnonzero(alloc.column("milli"))
+    usable[alloc.gpu[live[field.eligible[alloc.run[live]] == 0]]] = False
+    blocks, count = np.unique(block[usable], return_counts=True)
+    whole = blocks[count == nodes * each]
+    going = live[(field.eligible[alloc.run[live]] == 1) & np.isin(block[alloc.gpu[live]], whole)]
+    if len(np.setdiff1d(whole, block[alloc.gpu[going]])) or not len(going):
+        return []  # one fits as it is, or there is none
+    pairs = np.unique(np.stack((block[alloc.gpu[going]], alloc.run[going])), axis=1)
+    costs = np.zeros((len(whole), target_kernels.COSTS), dtype=np.int64)
+    np.add.at(costs, np.searchsorted(whole, pairs[0]), field.cost[pairs[1]])
+    for candidate in np.lexsort(tuple(costs[:, k] for k in range(target_kernels.COSTS - 1, -1, -1))):
+        runs = pairs[1][pairs[0] == whole[candidate]]
+        if _may_go(field, runs, int(table.gpus_milli[workload])):
+            return [int(run) for run in np.sort(runs, kind="stable")]
+    return []
+
+
+def _of_one_domain(places: Places, nodes: int, rows: I64) -> NDArray[np.bool_]:
+    """Tell of each node whether all of its block are in one domain, where that is asked."""
+    if not len(places.within):
+        return np.ones(len(rows), dtype=np.bool_)
+    block = places.place[rows] // nodes
+    pairs = np.unique(np.stack((block, places.within[rows])), axis=1)
+    blocks, domains = np.unique(pairs[0], return_counts=True)
+    result: NDArray[np.bool_] = np.isin(block, blocks[domains == 1])
+    return result
+
+
+def _may_go(field: Field, runs: I64, need_milli: int) -> bool:
+    """Tell whether these runs give no more than their budgets may, and together no more than needed and the largest of them."""
+    sizes = field.milli[runs]
+    for leaf in np.unique(field.leaf[runs]):
+        mine = sizes[field.leaf[runs] == leaf]
+        if leaf >= 0 and 2 * int(mine.sum()) - int(mine.min()) >= int(field.room[leaf]):
+            return False
+    return int(sizes.sum()) <= need_milli + int(sizes.max())
 
 
 @dataclass

@@ -86,7 +86,7 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
     if wish.within and find_gpus(state, workload, now, nobody, wish._replace(within=0)):
         return Pending.NO_DOMAIN, {"free_milli": free, "need_milli": need}
     if not wish.plain:
-        bare = Wish(within=wish.within, near=wish.near, loose=wish.loose)
+        bare = Wish(wish.within, wish.near, wish.loose, exclusive=wish.exclusive if wish.aligned else 0, aligned=wish.aligned)
         if find_gpus(state, workload, now, nobody, bare):
             return Pending.NO_ROOM, {"free_milli": free, "need_milli": need}
     return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}

@@ -29,9 +29,9 @@ def find_gpus(state: State, workload: int, space: Space, masked: I64, wish: Wish
     places = places_of(state, wish, nodes, space, workload + 1)
     chosen = np.zeros(min(nodes, node.used + 1) * MAX_NODE_GPUS, dtype=np.int64)
     count = pack.find_gpus(
-        int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), wish.loose, wish.gpu_memory_mib, workload + 1,
-        node.used, node.pool, node.first_gpu, node.gpus, node.gpu_memory_mib, masked, space.gpu_milli, space.gpu_memory_mib,
-        gpu.out, gpu.held_by, *places, chosen,
+        int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), wish.loose, wish.aligned, wish.gpu_memory_mib,
+        workload + 1, node.used, node.pool, node.first_gpu, node.gpus, node.gpu_memory_mib, masked, space.gpu_milli,
+        space.gpu_memory_mib, gpu.out, gpu.held_by, *places, chosen,
     )  # fmt: skip
     return [int(row) for row in chosen[:count]]
 
@@ -49,12 +49,12 @@ def has_room(state: State, workload: int, gpus: list[int]) -> bool:
 def healthy_parts_for(state: State, workload: int) -> int:
     """Return how many parts of the workload's shape the nodes in service could hold when empty: most often, how many nodes."""
     table, node = state.workload, state.node
-    wish = wish_of(state, workload)
-    places = places_of(state, wish, int(table.nodes[workload]))
+    wish, nodes = wish_of(state, workload), int(table.nodes[workload])
+    places = places_of(state, wish, nodes)
     return int(
         pack.most_parts(
-            int(table.pool[workload]), max(1, int(table.milli_per_node[workload]) // MILLI), wish.loose, node.used, node.pool,
-            node.first_gpu, node.gpus, state.gpu.out, places.room, places.within, 1,
+            int(table.pool[workload]), nodes, max(1, int(table.milli_per_node[workload]) // MILLI), wish.loose, wish.aligned,
+            node.used, node.pool, node.first_gpu, node.gpus, state.gpu.out, places.room, places.within, places.place, 1,
         )
     )  # fmt: skip
 
@@ -75,18 +75,20 @@ def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, nev
     else:
         ready_ms, node_of = np.zeros(node.used, dtype=np.int64), np.arange(node.used, dtype=np.int64)
         pack.ready_times(
-            pool, max(1, int(table.milli_per_node[workload]) // MILLI), now_ms, never_ms, node.used, node.pool, node.first_gpu,
-            node.gpus, gpu.out, gpu.held_by, gpu_free_ms, ready_ms,
+            pool, max(1, int(table.milli_per_node[workload]) // MILLI), wish.aligned, now_ms, never_ms, node.used, node.pool,
+            node.first_gpu, node.gpus, gpu.out, gpu.held_by, gpu_free_ms, ready_ms,
         )  # fmt: skip
     ready_ms[kept[node_of] > 0] = never_ms
     if len(places.room):
         ready_ms[places.room[node_of] < 1] = never_ms
     order = np.argsort(ready_ms, kind="stable")
     start_ms, picked = never_ms, order[:0]
-    labels = places.within[node_of[order]] if len(places.within) else np.zeros(len(order), dtype=np.int64)
-    for label in np.unique(labels):
+    within = places.within[node_of[order]] if len(places.within) else np.zeros(len(order), dtype=np.int64)
+    labels = places.place[order] // nodes if len(places.place) else within
+    for label in np.unique(labels[labels >= 0]):
         first = order[labels == label][:nodes]
-        if len(first) == nodes and int(ready_ms[first[-1]]) < start_ms:
+        together = len(np.unique(within[labels == label])) == 1
+        if together and len(first) == nodes and int(ready_ms[first[-1]]) < start_ms:
             start_ms, picked = int(ready_ms[first[-1]]), first
     return start_ms, np.unique(node_of[picked])
 

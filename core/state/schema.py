@@ -73,6 +73,7 @@ class NodeTable(Table):
     domain_1: Column  # row + 1 of its domain of the pool's narrowest level in DomainTable; 0 = in none
     domain_2: Column  # of the level above that
     domain_3: Column
+    place: Column  # + 1, in the topology order of its pool; 0 = in no block over nodes
     gpu_memory_mib: Column  # of each of its GPUs; 0 = it has not told
     cpu_milli: Column  # offered; 0 = it has not told, and nobody who asks for some starts here
     memory_mib: Column
@@ -122,6 +123,7 @@ class WishTable(Table):
     cpu_milli: Column  # of the node, per part of the shape
     memory_mib: Column
     exclusive: Column  # GPUs of its nodes, all of which it takes; 0 = no such wish
+    aligned: Column  # 1 = contiguous and aligned: a block
     apart_level: Column  # height + 1 of the level of which it shares no domain with its group
     group: Column  # row + 1 in GroupTable; 0 = none
 

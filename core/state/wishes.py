@@ -33,6 +33,7 @@ class Wish(NamedTuple):
     cpu_milli: int = 0
     memory_mib: int = 0
     exclusive: int = 0
+    aligned: int = 0
     apart_level: int = 0
     labels: tuple[str, ...] = ()  # ``key=value``, sorted
     group: str = ""  # ``budget path:group``
@@ -76,9 +77,10 @@ class Places(NamedTuple):
     room: I64  # how many parts the node may serve by all but its GPUs
     within: I64  # domain of the level of which all nodes must be in one
     near: I64  # domain of the level of which nodes should be in as few as can be
+    place: I64  # in the topology order, -1 = none: a block over nodes is aligned in it
 
 
-ANYWHERE = Places(NO_ARRAY, NO_ARRAY, NO_ARRAY)
+ANYWHERE = Places(NO_ARRAY, NO_ARRAY, NO_ARRAY, NO_ARRAY)
 
 
 def places_of(state: State, wish: Wish, nodes: int, space: Space | None = None, mine: int = 0) -> Places:
@@ -92,7 +94,8 @@ def places_of(state: State, wish: Wish, nodes: int, space: Space | None = None, 
     within = NO_ARRAY if one or not wish.within else domains_at(state, wish.within - 1)
     narrower = wish.near and not (wish.within and wish.within <= wish.near)  # otherwise one domain it is, or any will do
     near = domains_at(state, wish.near - 1) if narrower and not one else NO_ARRAY
-    return Places(_room(state, wish, space, mine), within, near)
+    place = NO_ARRAY if one or not wish.aligned else state.node.column("place") - 1
+    return Places(_room(state, wish, space, mine), within, NO_ARRAY if len(place) else near, place)
 
 
 def _room(state: State, wish: Wish, space: Space | None, mine: int) -> I64:

@@ -23,14 +23,15 @@ POOLS = ("p", "q")
 BUDGETS = ("A", "B", "C", "A/x", "A/y", "B/z")
 NODES = {"n1": ("p", 8), "n2": ("p", 8), "n3": ("p", 4), "n4": ("q", 8)}
 DOMAINS = {"n1": ("s1", "r1"), "n2": ("s1", "r2"), "n3": ("s1", "r1")}
-OFFERS: dict[str, tuple[Any, ...]] = {  # memory of a GPU, CPU, memory, labels
-    "n1": (80, 16_000, 2_048, {"gen": "a"}), "n2": (80, 8_000, 1_024, {"gen": "b", "disk": ""}),
-    "n3": (40, 4_000, 512, {"gen": "a"}), "n4": (0, 0, 0, None),
+OFFERED = ("gpu_memory_mib", "cpu_milli", "memory_mib", "labels", "place")
+OFFERS: dict[str, tuple[Any, ...]] = {
+    "n1": (80, 16_000, 2_048, {"gen": "a"}, 2), "n2": (80, 8_000, 1_024, {"gen": "b", "disk": ""}, 3),
+    "n3": (40, 4_000, 512, {"gen": "a"}, 4), "n4": (0, 0, 0, None, None),
 }  # fmt: skip
 WISHES: dict[str, Sequence[Any]] = {
     "loose": (True,), "within": ("rack", "spine", "node"), "near": ("rack", "node"),
     "labels": ({"gen": "a"}, {"gen": "b", "disk": ""}), "gpu_memory_mib": (40, 90),
-    "cpu_milli": (1_000, 6_000), "memory_mib": (512, 900), "exclusive": (True,), "apart": ("g1", "g2"),
+    "cpu_milli": (1_000, 6_000), "memory_mib": (512, 900), "exclusive": (True,), "block": (True,), "apart": ("g1", "g2"),
 }  # fmt: skip
 PEOPLE = ("ops", "ops", "ops", "user1", "user2", "stranger")
 STEPS_MS = (0, 0, 1, 999, 5_000, 5_000, 30_000, 60_000, 60_000, 60_000, 85_000, 600_000, 3_600_000)
@@ -110,7 +111,7 @@ class Chaos:
         )  # fmt: skip
         for node, (pool, gpus) in NODES.items():
             domains = DOMAINS.get(node, ())
-            told = dict(zip(("gpu_memory_mib", "cpu_milli", "memory_mib", "labels"), OFFERS[node], strict=True))
+            told = dict(zip(OFFERED, OFFERS[node], strict=True))
             self.story.tell(ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}", domains=domains, **told))
         self.story.tell(ev.MemberGranted(budget="A", member="user1", role="administer"))
         self.story.tell(ev.MemberGranted(budget="B", member="user2"))
@@ -293,8 +294,7 @@ class Chaos:
             if kind == "move":
                 pool, gpus = pick(POOLS), pick((1, 4, 8, 9))
             domains = pick((DOMAINS.get(node, ()), (), ("", "r2"))) if pool == "p" else pick(((), ("r2",)))
-            offer = pick((*OFFERS.values(), (0, 0, 0, None)))
-            told = dict(zip(("gpu_memory_mib", "cpu_milli", "memory_mib", "labels"), offer, strict=True))
+            told = dict(zip(OFFERED, pick((*OFFERS.values(), OFFERS.get(node, OFFERS["n4"]))), strict=True))
             event = ev.NodeJoined(node=node, pool=pool, gpus=gpus, agent=f"agent-{node}", domains=domains, **told)
             self.story.tell(event, who)
 

@@ -215,7 +215,8 @@ def wants_of(state: State, row: int) -> oracles.Wants:
         need_mib = wish.gpu_memory_mib or node_mib * milli // 1_000
         memory = (state.gpu.column("used_memory_mib") + need_mib <= node_mib).tolist()
     room = None if wish.plain else [parts_left(state, wish, node, row) for node in range(state.node.used)]
-    return oracles.Wants(bool(wish.loose), labels(wish.within - 1), labels(wish.near - 1), room, memory)
+    place = (state.node.column("place") - 1).tolist()
+    return oracles.Wants(bool(wish.loose), labels(wish.within - 1), labels(wish.near - 1), room, memory, bool(wish.aligned), place)
 
 
 def parts_left(state: State, wish: Wish, node: int, mine: int) -> int:
@@ -280,6 +281,12 @@ def check_placed(state: State, placed: RunPlaced) -> None:
         for position in piece.gpus if wish.gpu_memory_mib else ():
             gpu = int(state.node.first_gpu[node]) + position
             assert int(state.gpu.used_memory_mib[gpu]) <= int(state.node.gpu_memory_mib[node])
+    if wish.aligned:
+        each, at = len(placed.pieces[0].gpus), [int(state.node.place[node]) - 1 for node in nodes]
+        assert all(piece.gpus == tuple(range(piece.gpus[0], piece.gpus[0] + each)) for piece in placed.pieces)
+        assert all(piece.gpus[0] % each == 0 for piece in placed.pieces)
+        assert len(at) == 1 or sorted(at) == list(range(min(at), min(at) + len(at)))
+        assert len(at) == 1 or min(at) % len(at) == 0
     within = wants_of(state, row).within
     assert within is None or len({within[node] for node in nodes}) == 1
 

@@ -127,6 +127,8 @@ class Wants:
     near: Sequence[int] | None = None  # label per node: its nodes should have few
     room: Sequence[int] | None = None  # how many parts each node may serve by all but its GPUs
     memory: Sequence[bool] | None = None  # of each GPU: whether its memory would do for the fraction
+    block: bool = False  # contiguous and aligned
+    place: Sequence[int] = ()  # of each node in the order of the topology; -1 = none
 
 
 NO_WISH = Wants()
@@ -142,7 +144,35 @@ def fits(cluster: Cluster, pool: int, nodes: int, milli_per_node: int, mine: int
             for gpu in range(int(cluster.node_first[n]), int(cluster.node_first[n] + cluster.node_gpus[n]))
             if wants.memory is None or wants.memory[gpu]
         )
+    if wants.block:
+        return bool(blocks(cluster, pool, nodes, milli_per_node, mine, wants))
     return fewest_domains(cluster, pool, nodes, milli_per_node, mine, wants) is not None
+
+
+def blocks(cluster: Cluster, pool: int, nodes: int, milli_per_node: int, mine: int, wants: Wants) -> list[list[int]]:
+    """Return the GPU rows of each block that is free: aligned on a node, or whole nodes whose places are aligned."""
+    need = milli_per_node // WHOLE
+    free = {
+        n: free_positions(cluster, n, mine)
+        for n in range(cluster.nodes)
+        if cluster.node_pool[n] == pool and not cluster.node_masked[n] and (wants.room is None or wants.room[n] >= 1)
+    }
+    if nodes == 1:
+        return [
+            [int(cluster.node_first[n]) + position for position in range(start, start + need)]
+            for n, positions in free.items()
+            for start in range(0, 72, need)
+            if set(range(start, start + need)) <= set(positions)
+        ]
+    whole = [n for n, positions in free.items() if len(positions) == need == cluster.node_gpus[n]]
+    at = {wants.place[n]: n for n in whole}
+    found = []
+    for start in range(0, max(at, default=0) + 1, nodes):
+        group = [at[place] for place in range(start, start + nodes) if place in at]
+        together = wants.within is None or len({wants.within[n] for n in group}) == 1
+        if len(group) == nodes and together:
+            found.append([int(cluster.node_first[n]) + position for n in group for position in range(need)])
+    return found
 
 
 def fewest_domains(
@@ -267,9 +297,9 @@ def nodes_able(cluster: Cluster, pool: int, need: int, healthy_only: bool) -> in
 
 
 def ready_times(
-    cluster: Cluster, pool: int, need: int, now_ms: int, never_ms: int, gpu_free_ms: Sequence[int]
+    cluster: Cluster, pool: int, need: int, now_ms: int, never_ms: int, gpu_free_ms: Sequence[int], *, block: bool = False
 ) -> list[int]:
-    """Return per node the instant at which ``need`` of its GPUs in service, held for nobody, are free."""
+    """Return per node the instant at which ``need`` of its GPUs in service, held for nobody, are free, or an aligned ``block``."""
     ready = []
     for n in range(cluster.nodes):
         first = int(cluster.node_first[n])
@@ -278,6 +308,13 @@ def ready_times(
             for gpu in range(first, first + int(cluster.node_gpus[n]))
             if not cluster.out[gpu] and not cluster.held[gpu]
         )
+        if block:
+            starts = range(0, int(cluster.node_gpus[n]) - need + 1, need)
+            whole = [range(first + start, first + start + need) for start in starts]
+            fine = [gpus for gpus in whole if not any(cluster.out[gpu] or cluster.held[gpu] for gpu in gpus)]
+            last = min((max(gpu_free_ms[gpu] for gpu in gpus) for gpus in fine), default=never_ms)
+            ready.append(max(now_ms, last) if cluster.node_pool[n] == pool else never_ms)
+            continue
         able = cluster.node_pool[n] == pool and len(times) >= need
         ready.append(max(now_ms, times[need - 1]) if able else never_ms)
     return ready

@@ -222,12 +222,15 @@ class Scenario:
     ) -> None:
         """Let a node join, ``at=spine1/rack2``; nothing between two slashes: in no domain of that level.
 
-        It may offer ``cpu`` (cores), ``memory`` and ``gpumem`` (MiB), and labels: ``is=gen:a,disk:``; ``is=none`` takes them away.
+        It may offer ``cpu`` (cores), ``memory`` and ``gpumem`` (MiB), a ``place`` in the order of the topology, and labels:
+        ``is=gen:a,disk:``; ``is=none`` takes them away.
         """
         told = agent or f"agent-{node}"
         self.agent_of.setdefault(node, told)
         domains = tuple(at.split("/")) if at else ()
         values = amounts(offer)
+        if "place" in offer:
+            values["place"] = int(offer["place"])
         if "is" in offer:
             values["labels"] = labels(offer["is"])
         event = ev.NodeJoined(node=node, pool=pool, gpus=int(gpus), agent=told, domains=domains, rack=rack, **values)
@@ -317,7 +320,7 @@ class Scenario:
         values |= {numbers[k]: int(v) for k, v in wishes.items() if k in numbers}
         values |= {k: v for k, v in wishes.items() if k in ("within", "near")} | amounts(wishes)
         values["labels"] = labels(wishes.get("is", ""))
-        values["exclusive"] = wishes.get("exclusive") == "yes"
+        values |= {name: wishes.get(name) == "yes" for name in ("exclusive", "block")}
         if "apart" in wishes:
             values["apart"], _, level = wishes["apart"].partition("/")
             values["apart_level"] = level or None

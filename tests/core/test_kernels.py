@@ -227,7 +227,7 @@ def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tupl
     chosen = np.full(nodes * 72, -7, dtype=np.int64)
 
     count = pack.find_gpus(
-        0, nodes, per_node, 0, 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
+        0, nodes, per_node, 0, 0, 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
         np.zeros_like(cluster.node_gpus), cluster.node_masked, cluster.used, np.zeros_like(cluster.used), cluster.out,
         cluster.held, *ANYWHERE, chosen,
     )  # fmt: skip
@@ -245,7 +245,7 @@ def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tupl
 @given(clusters(), st.integers(1, 9), st.booleans())
 def test_most_parts_of_an_even_shape_is_the_nodes_that_could_hold_one_empty(cluster: Cluster, need: int, healthy: bool) -> None:
     able = pack.most_parts(
-        0, need, 0, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, *ANYWHERE[:2],
+        0, 1, need, 0, 0, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, *ANYWHERE[:3],
         int(healthy),
     )  # fmt: skip
 
@@ -253,17 +253,20 @@ def test_most_parts_of_an_even_shape_is_the_nodes_that_could_hold_one_empty(clus
 
 
 @quick
-@given(clusters(), st.integers(1, 9), st.data())
-def test_ready_times_are_the_need_th_release(cluster: Cluster, need: int, data: st.DataObject) -> None:
+@given(clusters(), st.integers(1, 9), st.integers(0, 1), st.data())
+def test_ready_times_are_the_need_th_release_or_that_of_a_block(
+    cluster: Cluster, need: int, block: int, data: st.DataObject
+) -> None:
+    need = 1 << need // 3 if block else need
     free_ms = [data.draw(st.sampled_from([100, 100, 250, 900, 1 << 60])) for _ in cluster.used]
     ready = np.zeros(cluster.nodes, dtype=np.int64)
 
     pack.ready_times(
-        0, need, 200, 1 << 60, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out,
+        0, need, block, 200, 1 << 60, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out,
         cluster.held, column(free_ms), ready,
     )  # fmt: skip
 
-    assert list(ready) == oracles.ready_times(cluster, 0, need, 200, 1 << 60, free_ms)
+    assert list(ready) == oracles.ready_times(cluster, 0, need, 200, 1 << 60, free_ms, block=bool(block))
 
 
 @quick

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from apportion.core.kernels import pack
@@ -21,11 +21,11 @@ def place(cluster: Cluster, nodes: int, per_node: int, mine: int, wants: Wants) 
     """Return the GPU rows that the kernel gives the shape."""
     chosen = np.full(max(1, nodes) * 72, -7, dtype=np.int64)
     count = pack.find_gpus(
-        0, nodes, per_node, int(wants.loose), 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
-        np.zeros_like(cluster.node_gpus), cluster.node_masked, cluster.used, np.zeros_like(cluster.used), cluster.out,
-        cluster.held, NO_ARRAY,
+        0, nodes, per_node, int(wants.loose), int(wants.block), 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first,
+        cluster.node_gpus, np.zeros_like(cluster.node_gpus), cluster.node_masked, cluster.used, np.zeros_like(cluster.used),
+        cluster.out, cluster.held, NO_ARRAY if wants.room is None else column(list(wants.room)),
         NO_ARRAY if wants.within is None else column(list(wants.within)),
-        NO_ARRAY if wants.near is None else column(list(wants.near)), chosen,
+        NO_ARRAY if wants.near is None else column(list(wants.near)), column(list(wants.place)), chosen,
     )  # fmt: skip
     return [int(gpu) for gpu in chosen[:count]]
 
@@ -86,13 +86,64 @@ def test_the_most_parts_of_a_domain_are_those_that_fit_when_it_is_empty(
     )  # fmt: skip
 
     most = pack.most_parts(
-        0, need, int(loose), cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, NO_ARRAY,
-        column(narrow), 1,
+        0, 1, need, int(loose), 0, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out, NO_ARRAY,
+        column(narrow), NO_ARRAY, 1,
     )  # fmt: skip
 
     wish = Wants(loose, narrow)
     assert most == 0 or oracles.fewest_domains(empty, 0, most, need * 1_000, 1, wish) is not None
     assert oracles.fewest_domains(empty, 0, most + 1, need * 1_000, 1, wish) is None
+
+
+@st.composite
+def block_wants(draw: st.DrawFn, cluster: Cluster, nodes: int, per_node: int) -> Wants:
+    """Draw places with gaps for a block, a domain it may have to be in, and room."""
+    room = [draw(st.sampled_from([1] * 9 + [0])) for _ in range(cluster.nodes)]
+    if nodes == 1:
+        return Wants(block=True, room=room)
+    room = [free if cluster.node_gpus[n] == per_node else 0 for n, free in enumerate(room)]
+    places = draw(st.permutations(range(cluster.nodes + draw(st.integers(0, 2)))))[: cluster.nodes]
+    narrow, _wide = draw(domains(cluster.nodes))
+    within = draw(st.sampled_from([None, None, [0] * cluster.nodes, narrow]))
+    return Wants(block=True, room=room, within=within, place=[draw(st.sampled_from([spot] * 19 + [-1])) for spot in places])
+
+
+@quick
+@given(clusters(max_nodes=8, max_gpus=9, even=True), st.data(), st.integers(1, 3))
+def test_a_block_is_aligned_and_found_if_there_is_one(cluster: Cluster, data: st.DataObject, mine: int) -> None:
+    nodes = data.draw(st.sampled_from([1, 2, 2, 2, 4]))
+    per_node = data.draw(st.sampled_from([1, 2, 4, 8] if nodes == 1 else [4]))
+    wish = data.draw(block_wants(cluster, nodes, per_node))
+
+    gpus = place(cluster, nodes, per_node * 1_000, mine, wish)
+
+    free = oracles.blocks(cluster, 0, nodes, per_node * 1_000, mine, wish)
+    event(f"{nodes} nodes: {'a block' if free else 'none'}")
+    assert bool(gpus) == bool(free)
+    assert not gpus or sorted(gpus) in [sorted(block) for block in free]
+    assert len(gpus) == (nodes * per_node if free else 0)
+    empty = Cluster(
+        cluster.node_pool, cluster.node_first, cluster.node_gpus, np.zeros_like(cluster.node_masked),
+        np.zeros_like(cluster.used), cluster.out, np.zeros_like(cluster.held),
+    )  # fmt: skip
+    most = pack.most_parts(
+        0, nodes, per_node, 0, 1, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, cluster.out,
+        column(list(wish.room or ())), NO_ARRAY if wish.within is None else column(list(wish.within)), column(list(wish.place)), 1,
+    )  # fmt: skip
+    assert (most >= nodes) == bool(oracles.blocks(empty, 0, nodes, per_node * 1_000, mine, wish))
+
+
+def test_of_free_blocks_the_one_in_the_smallest_is_taken() -> None:
+    # nodes of one GPU at places 0..7; 2 is taken, so 0-1 is a block by itself, and 4-7 one of four
+    cluster = Cluster(
+        column([0] * 8), column(list(range(8))), column([1] * 8), column([0] * 8), column([0, 0, 1000, 0, 0, 0, 0, 0]),
+        column([0] * 8), column([0] * 8),
+    )  # fmt: skip
+    order = Wants(block=True, place=[4, 5, 2, 3, 0, 1, 6, 7])
+
+    assert place(cluster, 2, 1_000, 1, order) == [4, 5], "places 0 and 1, since 2-3 is not free; 4-7 stays whole"
+    assert place(cluster, 4, 1_000, 1, order) == [0, 1, 6, 7], "places 4 to 7"
+    assert place(cluster, 8, 1_000, 1, order) == []
 
 
 def test_oracle_by_hand() -> None:

@@ -47,9 +47,9 @@ def crowd_of(
     for number, size in enumerate(sizes):
         node = state.node.add(f"n{number}")
         state.node.first_gpu[node], state.node.gpus[node] = state.gpu.used, size
-        for _ in range(size):
+        for position in range(size):
             gpu = state.gpu.add()
-            state.gpu.node[gpu] = node
+            state.gpu.node[gpu], state.gpu.position[gpu] = node, position
     state.gpu.column("out")[:] = out
     workload = state.workload.add("a1")
     state.workload.nodes[workload], state.workload.milli_per_node[workload] = shape
@@ -128,16 +128,26 @@ def crowds(draw: st.DrawFn) -> Crowd:
 
 @st.composite
 def wishful_crowds(draw: st.DrawFn) -> Crowd:
-    """Draw such a crowd with racks, and a workload that wishes for one of them, for GPUs wherever they are, or both."""
+    """Draw such a crowd with racks and labels, and a workload that wishes for them, for GPUs wherever they are, or for a block."""
     crowd = draw(crowds())
     state = crowd.state
     racks = [draw(st.sampled_from([0, 1, 1, 2])) for _ in range(state.node.used)]  # 0 = in none
     for rack in ("r1", "r2"):
         state.domain.add(rack)
     state.node.column("domain_1")[:] = racks
-    loose = draw(st.booleans()) and int(state.workload.milli_per_node[0]) >= 1_000
+    kind = draw(st.sampled_from(["even", "loose", "block", "block"])) if state.workload.milli_per_node[0] >= 1_000 else "even"
+    loose = kind == "loose"
     wish = Wish(within=draw(st.sampled_from([0, 2])), near=draw(st.sampled_from([0, 2])), loose=int(loose))
     wish = wish._replace(labels=draw(st.sampled_from([(), ("gen=a",)])))
+    nodes, each = int(state.workload.nodes[0]), int(state.workload.milli_per_node[0]) // 1_000
+    block = kind == "block"
+    if block and (each if nodes == 1 else nodes) not in (1, 2, 4):
+        nodes, each = draw(st.sampled_from([(1, 2), (2, 2), (2, 4)]))
+        state.workload.put(0, {"nodes": nodes, "milli_per_node": each * 1_000, "gpus_milli": nodes * each * 1_000})
+    if block:
+        wish = wish._replace(aligned=1, near=0, exclusive=each if nodes > 1 else 0)
+    places = draw(st.permutations(range(len(racks))))
+    state.node.column("place")[:] = [place + 1 for place in places]
     give_wish(state, [0], wish)
     if loose:
         state.workload.nodes[0] = int(state.workload.gpus_milli[0]) // 1_000
@@ -149,7 +159,9 @@ def wishful_crowds(draw: st.DrawFn) -> Crowd:
         tag = state.tag.add()
         state.tag.node[tag], state.tag.label[tag] = node, 1
     room = [99 * bear for bear in bears] if wish.labels else None
-    crowd.wants = Wants(loose, labels if wish.within else None, room=room)
+    if wish.exclusive:
+        room = [free if state.node.gpus[node] == each else 0 for node, free in enumerate(room or [99] * len(racks))]
+    crowd.wants = Wants(loose, labels if wish.within else None, room=room, block=block, place=places)
     return crowd
 
 
@@ -310,6 +322,7 @@ def test_the_victims_are_those_of_least_cost_over_all_subsets(crowd: Crowd) -> N
 
 def check_least(crowd: Crowd) -> None:
     """The search finds a plan of the least cost, or none where no subset of the runs is one."""
+    event(f"block: {crowd.wants.block}, within: {crowd.wants.within is not None}, plan: {bool(least_of(crowd))}")
     masked = crowd.masked | choosing._hopeless(crowd.state, crowd.field, 0)
     found, proved = choosing._search(crowd.state, crowd.field, 0, masked)
 

@@ -172,7 +172,7 @@ def play(seed: int, actions: int, policies: Sequence[str] = ()) -> Books:
     return books
 
 
-@pytest.mark.parametrize("seed", [4, 7, 15, 17, 19])
+@pytest.mark.parametrize("seed", [4, 6, 15, 17, 19])
 def test_safety_over_a_long_seeded_story(seed: int) -> None:
     """Long enough to come to what matters: debts, evictions, places kept."""
     assert play(seed, actions=110).preemptions > 0
