@@ -130,6 +130,10 @@ OUTCOME: dict[Enum, Words] = {
         "it made room for a funded request",
         "it is queued again if it resumes; `apportion job {job}` shows the certificate",
     ),
+    O.DRAINED: Words(
+        "its node is to be emptied, and it was asked to go; what it lost by that was given back by the pool's refund rule",
+        "it is queued again if it resumes; `apportion node list` shows which nodes are drained, by when and why",
+    ),
     O.NODE_LOST: Words(
         "its node left, went silent or broke; the pool's refund rule applied",
         "it is queued again if it resumes; `apportion node list` shows the node",
@@ -195,6 +199,12 @@ PENDING: dict[Enum, Words] = {
         "wait until nodes return (`apportion node list`), or ask for a smaller shape",
         "larger than the healthy nodes",
     ),
+    P.DRAINING: Words(
+        "nodes are being drained[, the first of them by {until_ms}], and it does not state to be over by then"
+        "[; it needs {nodes_needed} nodes, and beside those {nodes_able} could serve]",
+        "state --expected-runtime: what is over in time may still start there; `apportion node list` shows the deadlines",
+        "nodes are being drained",
+    ),
     P.PROTECTED_RUNS: Words(
         "nodes are kept for it, and work that may not be interrupted has to end there first"
         "[; by what that work has stated it starts by {earliest_ms}][; {ahead} of its budget go first]",
@@ -248,6 +258,10 @@ NODE: dict[Enum, Words] = {
     N.STOP_TIMEOUT: Words(
         "a run on it did not end after it was killed",
         "look for stuck processes on the node, then `apportion node uncordon`",
+    ),
+    N.DRAINED: Words(
+        "the deadline of its drain has come[: {deadline_ms}][; runs still there: {runs}]",
+        "do what it was drained for, then `apportion node uncordon`",
     ),
 }
 TICK: dict[Enum, Words] = {

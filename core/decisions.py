@@ -131,6 +131,23 @@ class RunCancelled(Decision, frozen=True, tag="run.cancelled"):
     grace_until_ms: int
 
 
+class RunDrained(Decision, frozen=True, tag="run.drained"):
+    """Stop this run within its grace because ``node``, on which it holds GPUs, is wanted empty by ``deadline_ms``.
+
+    ``saved``: it is asked at its last safe point that comes in time, by its own pace; else because there is no more time.
+    """
+
+    workload: str
+    run: int
+    node: str
+    deadline_ms: int
+    grace_until_ms: int
+    payer: str  # Payer; a budget only when ``forced``
+    forced: bool = False
+    saved: bool = False
+    lost_gpu_us: int = 0  # work since the last checkpoint
+
+
 class GpusReserved(Decision, frozen=True, tag="gpus.reserved"):
     """These GPUs are held for the workload until it starts, or is withdrawn."""
 
@@ -173,7 +190,7 @@ class WorkloadClosed(Decision, frozen=True, tag="workload.closed"):
 
 
 class NodeSuspended(Decision, frozen=True, tag="node.suspended"):
-    """The node takes no work until it is healthy again (heartbeats) or uncordoned (start failures, stop timeout)."""
+    """The node takes no work until it is healthy again (heartbeats) or uncordoned (start failures, stop timeout, drained)."""
 
     node: str
     reason: str  # NodeReason
@@ -251,6 +268,7 @@ AnyDecision = (
     | RunPlaced
     | RunPreempted
     | RunCancelled
+    | RunDrained
     | GpusReserved
     | RunClosed
     | WorkloadClosed

@@ -113,8 +113,21 @@ class NodeCordoned(Event, frozen=True):
     reason: Text = ""
 
 
+class NodeDrained(Event, frozen=True):
+    """The node is wanted empty by an instant. Until then it takes only runs that state to be over by it; then it is cordoned.
+
+    What runs there is asked to go in time when it is unfunded and past its protected time, and is waited for when not, unless
+    ``force``. A further one replaces deadline, force and reason; ``node.uncordoned`` ends it.
+    """
+
+    node: Name
+    by_ms: Instant = 0  # 0, or an instant that is past: at once
+    force: bool = False  # funded and protected runs are asked to go too
+    reason: Text = ""
+
+
 class NodeUncordoned(Event, frozen=True):
-    """The node may be used again; clears a suspension too."""
+    """The node may be used again; ends a drain, and clears a suspension too."""
 
     node: Name
     reason: Text = ""
@@ -368,6 +381,7 @@ EVENTS: dict[tuple[str, int], type[Event]] = {
     ("node.joined", 1): NodeJoined,
     ("node.heartbeat", 1): NodeHeartbeat,
     ("node.cordoned", 1): NodeCordoned,
+    ("node.drained", 1): NodeDrained,
     ("node.uncordoned", 1): NodeUncordoned,
     ("node.left", 1): NodeLeft,
     ("budget.set", 1): BudgetSet,

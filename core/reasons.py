@@ -49,12 +49,13 @@ class Outcome(str, Enum):
     FAILED = "failed"  # non-zero exit
     CANCELLED = "cancelled"  # its submitter, an administrator of its budget or an operator withdrew it
     PREEMPTED = "preempted"  # ended because it was asked to make room
+    DRAINED = "drained"  # its node is wanted empty and it was asked to go; what it lost by that is refunded like a lost node's
     NODE_LOST = "node_lost"  # the node left, went silent or broke; refunded by the policy in force
     START_FAILED = "start_failed"  # never reported started within the pool's limit, or refused by the agent
     LOST = "lost"  # the agent no longer knows it; charge ends at the last confirmation
 
 
-RESUMABLE = (Outcome.PREEMPTED, Outcome.NODE_LOST, Outcome.LOST)  # nobody's failure: the workload may go on elsewhere
+RESUMABLE = (Outcome.PREEMPTED, Outcome.DRAINED, Outcome.NODE_LOST, Outcome.LOST)  # nobody's failure: it may go on elsewhere
 
 
 class Payer(str, Enum):
@@ -81,6 +82,7 @@ class Pending(str, Enum):
     HELD = "held"  # GPUs are held for it and their last run is ending; numbers: held_milli, need_milli
     BACKOFF = "backoff"  # its last start or run failed, or its last runs brought no safe progress; numbers: until_ms
     NO_CAPACITY = "no_capacity"  # the pool's healthy nodes cannot hold the shape even when empty; numbers: largest_milli
+    DRAINING = "draining"  # healthy nodes are being drained, the first by until_ms, and it does not say that it is over by then
     PROTECTED_RUNS = "protected_runs"  # nodes are kept for it; protected or funded runs have to end there; numbers: earliest_ms
     RESERVED = "reserved"  # free GPUs are kept for others, the first of them until earliest_ms, and it is not over by then
     NO_DOMAIN = "no_domain"  # it would fit on nodes of several domains, but asks for one; numbers: free_milli, need_milli
@@ -96,6 +98,7 @@ class NodeReason(str, Enum):
     HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # numbers: last_seen_ms
     START_FAILURES = "start_failures"  # numbers: failures
     STOP_TIMEOUT = "stop_timeout"  # a run did not end after SIGKILL was due
+    DRAINED = "drained"  # the deadline of its drain has come; numbers: deadline_ms, runs
 
 
 class TickWhy(str, Enum):

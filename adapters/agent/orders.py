@@ -18,6 +18,7 @@ from apportion.core.decisions import (
     Rejected,
     RunCancelled,
     RunClosed,
+    RunDrained,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -35,7 +36,7 @@ def run_key(workload: str, run: int) -> str:
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """SIGTERM, and SIGKILL after ``grace_ms``."""
 
-    why: str  # "preempted", "cancelled"
+    why: str  # "preempted", "cancelled", "drained"
     grace_ms: int
 
 
@@ -89,6 +90,8 @@ class Orders(msgspec.Struct, kw_only=True):
                     self._stop(decision.workload, decision.run, "preempted", decision.grace_until_ms - batch.time_ms)
                 case RunCancelled():
                     self._stop(decision.workload, decision.run, "cancelled", decision.grace_until_ms - batch.time_ms)
+                case RunDrained():
+                    self._stop(decision.workload, decision.run, "drained", decision.grace_until_ms - batch.time_ms)
                 case RunClosed():
                     order = self.live.get(run_key(decision.workload, decision.run))
                     if order is not None:

@@ -63,6 +63,12 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
             f"{subject}: cancelled; run {decision['run']} was sent SIGTERM and has until "
             f"{render.when(decision['grace_until_ms'])}"
         ]
+    if kind == "run.drained":
+        forced = ", although it is funded or protected" if decision.get("forced") else ""
+        return [
+            f"{subject}: run {decision['run']} has to leave {decision['node']}, which is to be empty by "
+            f"{render.when(decision['deadline_ms'])}{forced}; it has until {render.when(decision['grace_until_ms'])}"
+        ]
     if kind == "run.closed":
         return [f"{subject}: {closed_words(decision)}"]
     if kind == "workload.closed":
@@ -83,7 +89,8 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
                 f"since {render.when(decision['since_ms'])}"]  # fmt: skip
     if kind == "node.suspended":
         why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
-        return [f"node {decision['node']}: suspended: {why}", f"  what helps: {action}"]
+        said = "cordoned" if decision["reason"] == "drained" else "suspended"
+        return [f"node {decision['node']}: {said}: {why}", f"  what helps: {action}"]
     if kind == "run.resized":
         return [
             f"{subject}: run {decision['run']} now holds {', '.join(piece_words(piece) for piece in decision['pieces'])}"

@@ -24,6 +24,7 @@ from apportion.core.decisions import (
     NodeSuspended,
     RunCancelled,
     RunClosed,
+    RunDrained,
     RunPlaced,
     RunPreempted,
     WorkloadClosed,
@@ -37,6 +38,7 @@ MINUTE_MS = 60_000
 BEAT_MS = MINUTE_MS
 LIST_RUNS_EVERY = 30  # beats
 REPAIR_MS = 30 * MINUTE_MS
+_PASSING = (NodeReason.HEARTBEAT_TIMEOUT.value, NodeReason.DRAINED.value)  # suspensions that nobody has to repair
 
 
 @dataclass(frozen=True)
@@ -129,13 +131,13 @@ class World:
                 self.agents.place(at_ms, decision, self.open)
             elif isinstance(decision, RunClosed):
                 self.agents.close(f"{decision.workload}#{decision.run}")
-            elif isinstance(decision, (RunPreempted, RunCancelled)):
+            elif isinstance(decision, (RunPreempted, RunCancelled, RunDrained)):
                 self.agents.ask_to_stop(at_ms, f"{decision.workload}#{decision.run}", decision.grace_until_ms)
             elif isinstance(decision, WorkloadClosed):
                 self._over(decision.workload, decision.outcome)
             elif isinstance(decision, WorkloadRejected) and decision.reason != Refusal.DUPLICATE.value:
                 self._over(decision.workload, decision.reason)  # a copy of a submission is refused, not the workload
-            elif isinstance(decision, NodeSuspended) and decision.reason != NodeReason.HEARTBEAT_TIMEOUT.value:
+            elif isinstance(decision, NodeSuspended) and decision.reason not in _PASSING:
                 self.plan(at_ms + REPAIR_MS, "repair", self.machines.by_name[decision.node])
 
     def _over(self, workload: str, outcome: str) -> None:

@@ -7,7 +7,7 @@ only. An unchanged beat is no scheduling work. A beat that is not above the last
 from __future__ import annotations
 
 from apportion.core import ledger
-from apportion.core.events import NodeCordoned, NodeHeartbeat, NodeJoined, NodeLeft, NodeUncordoned
+from apportion.core.events import NodeCordoned, NodeDrained, NodeHeartbeat, NodeJoined, NodeLeft, NodeUncordoned
 from apportion.core.fold.access import No, is_operator, not_permitted, principal_row, speaks_for_node
 from apportion.core.fold.release import release_run
 from apportion.core.fold.tags import describe_node, forget_node
@@ -199,14 +199,32 @@ def node_cordoned(state: State, event: NodeCordoned, principal: str, _seq: int) 
     return None
 
 
+def node_drained(state: State, event: NodeDrained, principal: str, _seq: int) -> No | None:
+    """Be empty by an instant. One that is drained already keeps the instant of the first order: what was saved since counts."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, f"drain {event.node}")
+    row = _find(state, event.node)
+    if isinstance(row, No):
+        return row
+    node, now_ms = state.node, state.counters.time_ms
+    node.drain_set_ms[row] = int(node.drain_set_ms[row]) or now_ms
+    node.drain_ms[row] = max(event.by_ms, now_ms)
+    node.drain_force[row] = int(event.force)
+    if event.by_ms <= now_ms and not node.cordoned[row]:
+        node.cordoned[row] = 1
+        refresh_gpus(state, row)
+    return None
+
+
 def node_uncordoned(state: State, event: NodeUncordoned, principal: str, _seq: int) -> No | None:
-    """Take work again; also ends a suspension and forgets start failures."""
+    """Take work again; also ends a drain and a suspension, and forgets start failures."""
     if not is_operator(state, principal):
         return not_permitted(principal, f"uncordon {event.node}")
     row = _find(state, event.node)
     if isinstance(row, No):
         return row
     state.node.cordoned[row] = 0
+    state.node.drain_set_ms[row] = state.node.drain_ms[row] = state.node.drain_force[row] = 0
     state.node.suspended[row] = schema.SUSPEND_NONE
     state.node.silent[row] = 0
     state.node.start_failures[row] = 0

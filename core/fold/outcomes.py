@@ -20,6 +20,7 @@ from apportion.core.decisions import (
     Rejected,
     RunCancelled,
     RunClosed,
+    RunDrained,
     RunIdle,
     RunPlaced,
     RunPreempted,
@@ -165,6 +166,11 @@ def _cancelled(state: State, decision: RunCancelled) -> None:
     _stop(state, run, schema.STOP_CANCEL, decision.grace_until_ms, decision.event_seq)
 
 
+def _drained(state: State, decision: RunDrained) -> None:
+    run = _run(state, decision.workload, decision.run)
+    _stop(state, run, schema.STOP_DRAIN, decision.grace_until_ms, state.counters.seq)
+
+
 def _reserved(state: State, decision: GpusReserved) -> None:
     workload = _workload(state, decision.workload)
     drop_hold(state, workload)
@@ -193,7 +199,8 @@ def _closed_run(state: State, decision: RunClosed) -> None:
         state.node.start_failures[state.node.row_of[name]] += 1
     if outcome in RESUMABLE:
         fruitful = table.progress_ms[workload] > cells.resume_ms[run]
-        table.fruitless[workload] = 0 if fruitful else table.fruitless[workload] + 1
+        again = outcome is not Outcome.DRAINED  # the operators' wish says nothing about the work
+        table.fruitless[workload] = 0 if fruitful else table.fruitless[workload] + again
     state.run.remove(run)
     table.run[workload] = -1
     table.outcome[workload] = OUTCOME_CODE[outcome]
@@ -222,7 +229,9 @@ def _closed_workload(state: State, decision: WorkloadClosed) -> None:
 
 def _suspended(state: State, decision: NodeSuspended) -> None:
     node = state.node.row_of[decision.node]
-    if decision.reason != NodeReason.HEARTBEAT_TIMEOUT.value:
+    if decision.reason == NodeReason.DRAINED.value:
+        state.node.cordoned[node] = 1
+    elif decision.reason != NodeReason.HEARTBEAT_TIMEOUT.value:
         state.node.suspended[node] = SUSPEND_CODE[decision.reason]
     else:
         state.node.silent[node] = 1
@@ -249,6 +258,7 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     RunPlaced: _placed,
     RunPreempted: _preempted,
     RunCancelled: _cancelled,
+    RunDrained: _drained,
     GpusReserved: _reserved,
     RunClosed: _closed_run,
     WorkloadClosed: _closed_workload,

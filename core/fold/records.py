@@ -214,6 +214,7 @@ _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = 
     events.NodeJoined: nodes.node_joined,
     events.NodeHeartbeat: nodes.node_heartbeat,
     events.NodeCordoned: nodes.node_cordoned,
+    events.NodeDrained: nodes.node_drained,
     events.NodeUncordoned: nodes.node_uncordoned,
     events.NodeLeft: nodes.node_left,
     events.BudgetSet: budgets.budget_set,

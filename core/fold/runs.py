@@ -99,6 +99,7 @@ def run_checkpointed(state: State, event: RunCheckpointed, principal: str, _seq:
     if event.progress_ms > run.resume_ms[row]:
         workloads.fruitless[workload] = 0
     workloads.progress_ms[workload] = event.progress_ms
+    run.checkpoint_gap_ms[row] = state.counters.time_ms - run.checkpoint_ms[row]
     run.checkpoint_ms[row] = state.counters.time_ms
     run.safe_charged_us[row] = run.charged_us[row]
     run.safe_unfunded_us[row] = run.unfunded_us[row]
@@ -140,6 +141,8 @@ def outcome_of(state: State, run: int, reported: str) -> Outcome:
         return Outcome.PREEMPTED
     if cause == schema.STOP_CANCEL:
         return Outcome.CANCELLED
+    if cause == schema.STOP_DRAIN:
+        return Outcome.DRAINED
     if any(int(state.gpu.broken[gpu]) for gpu in gpus_of_run(state, run)):
         return Outcome.NODE_LOST
     return Outcome.FAILED

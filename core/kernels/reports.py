@@ -39,8 +39,8 @@ GPU_COLUMNS = ("node",)
 G_NODE = A_IDLE + 1
 RUN_COLUMNS = ("first_alloc", "state", "lead", "workload", "gpus_milli", "payer", "payer_since_ms", "charged_us", "unfunded_us")
 R_ALLOC, R_STATE, R_LEAD, R_WORKLOAD, R_GPUS, R_PAYER, R_SINCE, R_CHARGED, R_UNFUNDED = range(G_NODE + 1, G_NODE + 10)
-SAFE_COLUMNS = ("resume_ms", "checkpoint_ms", "safe_charged_us", "safe_unfunded_us")  # of the run, too
-R_RESUME, R_CHECKPOINT, R_SAFE_CHARGED, R_SAFE_UNFUNDED = range(R_UNFUNDED + 1, R_UNFUNDED + 5)
+SAFE_COLUMNS = ("resume_ms", "checkpoint_ms", "checkpoint_gap_ms", "safe_charged_us", "safe_unfunded_us")  # of the run, too
+R_RESUME, R_CHECKPOINT, R_GAP, R_SAFE_CHARGED, R_SAFE_UNFUNDED = range(R_UNFUNDED + 1, R_UNFUNDED + 6)
 WORKLOAD_COLUMNS = ("progress_ms", "fruitless")
 W_PROGRESS, W_FRUITLESS = range(R_SAFE_UNFUNDED + 1, R_SAFE_UNFUNDED + 3)
 
@@ -315,6 +315,7 @@ def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, 
     if progress_ms > run[numbers[R_RESUME], row]:
         fruitless[owner] = 0
     progress[owner] = progress_ms
+    run[numbers[R_GAP], row] = now_ms - run[numbers[R_CHECKPOINT], row]
     run[numbers[R_CHECKPOINT], row] = now_ms
     run[numbers[R_SAFE_CHARGED], row] = charged_us[row]
     run[numbers[R_SAFE_UNFUNDED], row] = unfunded_us[row]

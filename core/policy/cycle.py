@@ -1,7 +1,7 @@
 """One cycle: the order in which phases decide. Everything else is in the phases.
 
 A pure function of the state at a folded tick. The order is part of the logic number: refusals first, then what is late, the
-accounts of what ended, admissions, grants that are due, funding, starts, and last the reasons of what still waits.
+accounts of what ended, admissions, grants that are due, funding, drains, starts, and last the reasons of what still waits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import WorkloadAdmitted
-from apportion.core.policy import closing, expire, explaining, funding, granting, idling, placing
+from apportion.core.policy import closing, draining, expire, explaining, funding, granting, idling, placing
 from apportion.core.policy.emit import Emit
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -23,12 +23,14 @@ def run_cycle(state: State, emit: Emit) -> None:
     expire.stop_cancelled(state, emit)
     closing.close_ended(state, emit)
     expire.suspend_failing_nodes(state, emit)
+    draining.shut_nodes(state, emit)
     closing.close_workloads(state, emit)
     admit(state, emit)
     granting.issue_due(state, emit)
     idling.note_idle(state, emit)
     shares = funding.shares_of(state)
     funding.fund_runs(state, emit, shares)
+    draining.ask_to_go(state, emit, shares)
     reservations = placing.place_all(state, emit, shares)
     funding.demote_spent(state, emit, shares)
     explaining.explain(state, emit, shares, reservations)

@@ -1,8 +1,9 @@
 """When must the next cycle run, if nothing happens until then? A pure function of the state.
 
 The least of: a node's silence becoming a timeout, a placed run's start limit, a stopping run's last moment, a back-off's end, the
-end of a protected time, a granted budget's last microsecond, a planned change of an entitlement, a scheduled grant, and the
-review interval while there is work. Too early is harmless (a cycle that decides nothing), too late is not.
+end of a protected time, a granted budget's last microsecond, a planned change of an entitlement, a scheduled grant, the deadline of
+a drain and when it asks runs to go, and the review interval while there is work. Too early is harmless (a cycle that decides
+nothing), too late is not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core import ledger
+from apportion.core.policy.draining import instants
 from apportion.core.policy.expire import STOP_MARGIN_MS, heard_since_stop
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -21,6 +23,7 @@ def due_ms(state: State) -> int | None:
     _node_times(state, times)
     _run_times(state, times)
     times.extend(int(at_ms) for at_ms in state.schedule.column("next_ms") if at_ms)
+    times.extend(instants(state))
     if state.counters.planned_ms:
         times.append(state.counters.planned_ms)
     waiting = state.queue[: state.queued]

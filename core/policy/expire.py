@@ -18,6 +18,11 @@ from apportion.core.state.state import State
 
 STOP_MARGIN_MS = 60_000  # after SIGKILL was due, the agent's report may still be on its way
 START_FAILURES_MAX = 3
+_STOPPED = {
+    schema.STOP_PREEMPT: Outcome.PREEMPTED,
+    schema.STOP_CANCEL: Outcome.CANCELLED,
+    schema.STOP_DRAIN: Outcome.DRAINED,
+}
 
 
 def expire(state: State, emit: Emit) -> None:
@@ -73,8 +78,7 @@ def _late_runs(state: State, emit: Emit) -> None:
                 continue  # that is for the heartbeat timeout to judge
             nodes = {int(state.gpu.node[gpu]): None for gpu in gpus_of_run(state, row)}  # a dict, for its order
             stop_by_ms = int(run.stop_by_ms[row])
-            preempt = int(run.stop_cause[row]) == schema.STOP_PREEMPT
-            close_run(state, emit, row, Outcome.PREEMPTED if preempt else Outcome.CANCELLED)
+            close_run(state, emit, row, _STOPPED[int(run.stop_cause[row])])
             for node in nodes:
                 _suspend(state, emit, node, NodeReason.STOP_TIMEOUT, {"stop_by_ms": stop_by_ms})
 

@@ -15,7 +15,7 @@ from apportion.core.decisions import PendingExplained
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_parts_for
 from apportion.core.policy.funding import Shares, fundable
-from apportion.core.policy.reserving import Reservations
+from apportion.core.policy.reserving import Reservations, says_over_ms
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import PENDING_CODE
@@ -66,9 +66,16 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
         return Pending.HELD, {"held_milli": len(held_gpus(state, workload)) * MILLI, "need_milli": need}
     if int(table.not_before_ms[workload]) > state.counters.time_ms:
         return Pending.BACKOFF, {"until_ms": int(table.not_before_ms[workload])}
-    able = healthy_parts_for(state, workload)
+    everywhere = np.zeros(state.node.used, dtype=np.int64)
+    able = healthy_parts_for(state, workload, everywhere)
     if able < int(table.nodes[workload]):
         return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": int(table.nodes[workload])}
+    closing = reservations.closing(says_over_ms(state, workload)) * (state.node.column("pool") == pool)
+    if closing.any():
+        until_ms = int(reservations.closes_ms[closing > 0].min())
+        able = healthy_parts_for(state, workload, closing)
+        if able < int(table.nodes[workload]):
+            return Pending.DRAINING, {"until_ms": until_ms, "nodes_able": able, "nodes_needed": int(table.nodes[workload])}
     if workload in reservations.starts_ms:
         return Pending.PROTECTED_RUNS, {"earliest_ms": reservations.starts_ms[workload], "need_milli": need}
     free = int(state.pool.idle_milli[pool])
@@ -78,15 +85,17 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
     kept = reservations.beside(state, workload)
     if ahead and find_gpus(state, workload, now, kept):
         return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
-    nobody = np.zeros(state.node.used, dtype=np.int64)
-    if find_gpus(state, workload, now, nobody):
-        earliest_ms = int(reservations.until_ms[kept > 0].min()) if kept.any() else 0
+    if find_gpus(state, workload, now, everywhere):
+        if closing.any() and not find_gpus(state, workload, now, closing):
+            return Pending.DRAINING, {"until_ms": until_ms, "free_milli": free, "need_milli": need}
+        others = reservations.until_ms[(kept > 0) & (reservations.until_ms > 0)]
+        earliest_ms = int(others.min()) if len(others) else 0
         return Pending.RESERVED, {"earliest_ms": earliest_ms, "free_milli": free, "need_milli": need}
     wish = wish_of(state, workload)
-    if wish.within and find_gpus(state, workload, now, nobody, wish._replace(within=0)):
+    if wish.within and find_gpus(state, workload, now, everywhere, wish._replace(within=0)):
         return Pending.NO_DOMAIN, {"free_milli": free, "need_milli": need}
     if not wish.plain:
         bare = Wish(wish.within, wish.near, wish.loose, exclusive=wish.exclusive if wish.aligned else 0, aligned=wish.aligned)
-        if find_gpus(state, workload, now, nobody, bare):
+        if find_gpus(state, workload, now, everywhere, bare):
             return Pending.NO_ROOM, {"free_milli": free, "need_milli": need}
     return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}

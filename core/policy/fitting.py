@@ -46,15 +46,19 @@ def has_room(state: State, workload: int, gpus: list[int]) -> bool:
     return all(room[node] >= (nodes.count(node) if wish.loose else 1) for node in dict.fromkeys(nodes))
 
 
-def healthy_parts_for(state: State, workload: int) -> int:
-    """Return how many parts of the workload's shape the nodes in service could hold when empty: most often, how many nodes."""
+def healthy_parts_for(state: State, workload: int, masked: I64) -> int:
+    """Return how many parts of the workload's shape the nodes in service could hold when empty: most often, how many nodes.
+
+    ``masked`` > 0 leaves a node out.
+    """
     table, node = state.workload, state.node
     wish, nodes = wish_of(state, workload), int(table.nodes[workload])
     places = places_of(state, wish, nodes)
+    pools = np.where(masked > 0, -1, node.column("pool"))
     return int(
         pack.most_parts(
             int(table.pool[workload]), nodes, max(1, int(table.milli_per_node[workload]) // MILLI), wish.loose, wish.aligned,
-            node.used, node.pool, node.first_gpu, node.gpus, state.gpu.out, places.room, places.within, places.place, 1,
+            node.used, pools, node.first_gpu, node.gpus, state.gpu.out, places.room, places.within, places.place, 1,
         )
     )  # fmt: skip
 

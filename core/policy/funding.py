@@ -88,9 +88,13 @@ def staying_milli(state: State) -> I64:
 
 
 def capacity_milli(state: State, pool: int) -> int:
-    """Return the GPUs of the pool that are in service, used or not."""
-    in_pool = state.node.column("pool")[state.gpu.column("node")] == pool
-    return int((in_pool & (state.gpu.column("out") == 0)).sum()) * MILLI
+    """Return the GPUs of the pool that are in service, used or not, and what still runs on drained nodes: that they are to be empty
+    makes nobody there unfunded.
+    """
+    node, gpu = state.node.column, state.gpu.column
+    place, out = gpu("node"), gpu("out") == 1
+    leaving = np.where(node("drain_set_ms")[place] > 0, gpu("used_milli"), 0)
+    return int(np.where(out, leaving, MILLI)[node("pool")[place] == pool].sum())
 
 
 def fundable(state: State, shares: Shares, workload: int, ahead_milli: int = 0) -> tuple[bool, Funding]:

@@ -165,7 +165,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         if gpus:
             start(state, emit, shares, workload, gpus)
             turn.reservations.look_again()
-        elif (losers := preempt_for(state, emit, shares, workload, turn.reservations.from_takers(workload))) is not None:
+        elif (losers := preempt_for(state, emit, shares, workload, turn.reservations.from_takers(state, workload))) is not None:
             add_running(state, shares, workload, 1)
             turn.reservations.look_again()
             for loser in losers:

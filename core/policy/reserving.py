@@ -10,6 +10,9 @@ protected time, for it may be asked to go then; for a stopping run the end of it
 nobody has are kept: until then they take only work that is over before. Reservations are made anew in every cycle, so they die
 with their holders.
 
+A node that is drained is kept for nobody until its deadline: whatever starts there must state to be over by then, and so must
+whoever takes GPUs there by preemption, the time of his victims to go included. It is kept for a holder only where he would be over.
+
 Pure functions of the state; nothing of it is stored.
 """
 
@@ -38,14 +41,26 @@ class Reservations:
     starts_ms: dict[int, int]  # workload row -> when it could start, 0 = what is known does not say, so nothing is kept
     holder: I64
     until_ms: I64
-    instants_ms: I64  # the distinct ``until_ms``, ascending
+    closes_ms: I64  # per node the deadline of its drain, by which everything there must be over; 0 = it is not drained
+    grace_ms: int  # the longest that a run in progress may take to go
+    instants_ms: I64  # distinct, ascending: those at which one of these answers changes
     _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
 
     @classmethod
     def none(cls, state: State) -> Reservations:
         """Return the absence of reservations."""
-        nothing = np.zeros(state.node.used, dtype=np.int64)
-        return cls({}, nothing, nothing.copy(), np.zeros(0, dtype=np.int64))
+        nothing, node, run = np.zeros(state.node.used, dtype=np.int64), state.node, state.run
+        closes_ms = np.where(node.column("cordoned") == 0, node.column("drain_ms"), 0)
+        live = np.flatnonzero(run.column("state"))
+        grace_ms = int(state.workload.grace_ms[run.workload[live]].max()) if len(live) and closes_ms.any() else 0
+        made = cls({}, nothing, nothing.copy(), closes_ms, grace_ms, nothing)
+        made.note_instants()
+        return made
+
+    def note_instants(self) -> None:
+        """Something is kept, or is no longer: what distinguishes one end of a workload from another."""
+        closing = self.closes_ms[self.closes_ms > 0]
+        self.instants_ms = np.unique(np.concatenate((self.until_ms[self.until_ms > 0], closing, closing - self.grace_ms)))
 
     def free_ms(self, state: State, *, guess: bool) -> I64:
         """Return per GPU row the instant at which its last run is expected to give it back."""
@@ -61,14 +76,25 @@ class Reservations:
         self._free_ms.clear()
 
     def beside(self, state: State, workload: int) -> I64:
-        """Return per node 1 where it is kept from the workload: for somebody else, and it does not say that it is over before."""
-        kept: I64 = self.from_takers(workload) * (self.until_ms < says_over_ms(state, workload))
-        return kept
+        """Return per node 1 where it is kept from the workload: for somebody else, or drained, and it does not say that it is over
+        before.
+        """
+        over_ms = says_over_ms(state, workload)
+        theirs = (self.until_ms > 0) & (self.holder != workload + 1) & (self.until_ms < over_ms)
+        return np.where(theirs, 1, self.closing(over_ms))
 
-    def from_takers(self, workload: int) -> I64:
+    def closing(self, over_ms: int) -> I64:
+        """Return per node 1 where it is drained by an instant before ``over_ms``."""
+        return np.where((self.closes_ms > 0) & (self.closes_ms < over_ms), 1, 0)
+
+    def closing_for_takers(self, state: State, workload: int) -> I64:
+        """Return the same of who starts only when his victims are gone."""
+        return self.closing(says_over_ms(state, workload) + self.grace_ms)
+
+    def from_takers(self, state: State, workload: int) -> I64:
         """Return per node 1 where it is kept for somebody else: others preempt nobody there, however short they are."""
-        kept: I64 = ((self.until_ms > 0) & (self.holder != workload + 1)).astype(np.int64)
-        return kept
+        theirs = (self.until_ms > 0) & (self.holder != workload + 1)
+        return np.where(theirs, 1, self.closing_for_takers(state, workload))
 
 
 def says_over_ms(state: State, workload: int) -> int:
@@ -124,13 +150,19 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
     For one that will be funded at ``funded_ms`` only, nothing is done when its nodes would be ready before that, or nobody knows
     when they will be: then every node would idle for a guess.
     """
-    free_ms = reservations.free_ms(state, guess=not funded_ms)
-    last_ms, rows = earliest_nodes(state, workload, free_ms, reservations.until_ms, NEVER_MS)
+    free_ms, kept = reservations.free_ms(state, guess=not funded_ms), reservations.until_ms.copy()
+    closes_ms, left_ms = reservations.closes_ms, says_over_ms(state, workload) - state.counters.time_ms
+    while True:  # drained nodes on which it would not be over in time are left out, one look after the other: it starts later
+        last_ms, rows = earliest_nodes(state, workload, free_ms, kept, NEVER_MS)
+        late = rows[(closes_ms[rows] > 0) & (closes_ms[rows] < last_ms + left_ms)]
+        if last_ms == NEVER_MS or not len(late):
+            break
+        kept[late] = NEVER_MS
     if funded_ms and not funded_ms <= last_ms < NEVER_MS:
         return False
     reservations.starts_ms[workload] = 0 if last_ms == NEVER_MS else last_ms
     if last_ms < NEVER_MS:
         reservations.holder[rows] = workload + 1
         reservations.until_ms[rows] = last_ms
-        reservations.instants_ms = np.unique(reservations.until_ms[reservations.until_ms > 0])
+        reservations.note_instants()
     return True

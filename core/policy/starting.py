@@ -10,6 +10,7 @@ from apportion.core.decisions import GpusReserved, RunPlaced
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import has_room
 from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.reserving import says_over_ms
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
@@ -40,7 +41,7 @@ def add_running(state: State, shares: Shares, workload: int, sign: int) -> None:
 
 
 def start_held(state: State, emit: Emit, shares: Shares) -> None:
-    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away.
+    """Start workloads whose held GPUs are all free; give up a hold of which a GPU went out of service or away, or will too soon.
 
     Or of which a node has too little else (CPU, memory), and nothing there is ending.
     """
@@ -50,7 +51,8 @@ def start_held(state: State, emit: Emit, shares: Shares) -> None:
         short = len(gpus) * milli_each != int(state.workload.gpus_milli[row])
         free = all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus)
         room = has_room(state, row, gpus)
-        if short or any(int(state.gpu.out[gpu]) for gpu in gpus) or (free and not room and not _stopping_on(state, gpus)):
+        gone = short or any(int(state.gpu.out[gpu]) for gpu in gpus) or _drained_before_its_end(state, row, gpus)
+        if gone or (free and not room and not _stopping_on(state, gpus)):
             emit(GpusReserved(workload=state.workload.keys[row], pieces=()))
             add_running(state, shares, row, -1)
         elif free and room:
@@ -62,6 +64,13 @@ def _stopping_on(state: State, gpus: list[int]) -> bool:
     """Tell whether a run that holds something of the GPUs' nodes is ending."""
     nodes = dict.fromkeys(int(state.gpu.node[gpu]) for gpu in gpus)
     return any(int(state.run.state[run]) == schema.STOPPING for node in nodes for run in runs_on_node(state, node))
+
+
+def _drained_before_its_end(state: State, workload: int, gpus: list[int]) -> bool:
+    """Tell whether one of the GPUs is on a node that was drained since they were held, by an instant before it is over."""
+    over_ms = says_over_ms(state, workload)
+    closes_ms = [int(state.node.drain_ms[int(state.gpu.node[gpu])]) for gpu in gpus]
+    return any(0 < at_ms < over_ms for at_ms in closes_ms)
 
 
 def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, beneficiary: bool = False) -> None:

@@ -14,7 +14,7 @@ PLACED, STARTED, STOPPING, ENDED = 1, 2, 3, 4
 # run.payer
 PAYER_BUDGET, PAYER_UNFUNDED = 1, 2
 # run.stop_cause
-STOP_NONE, STOP_PREEMPT, STOP_CANCEL = 0, 1, 2
+STOP_NONE, STOP_PREEMPT, STOP_CANCEL, STOP_DRAIN = 0, 1, 2, 3
 # pool.refund_rule
 REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
 # pool.policy
@@ -65,6 +65,9 @@ class NodeTable(Table):
     last_seen_ms: Column
     beat: Column  # highest heartbeat counter
     cordoned: Column
+    drain_set_ms: Column  # when it was ordered to be empty; 0 = it was not
+    drain_ms: Column  # by when
+    drain_force: Column  # 1 = whoever still runs there by then
     suspended: Column  # by failed starts or a run that would not stop; ends by an operator, or by health for failed starts
     silent: Column  # 1 = no heartbeat within the timeout; ends with the next one
     start_failures: Column  # in a row
@@ -223,6 +226,7 @@ class RunTable(Table):
     resume_ms: Column  # progress it started from
     idle_since_ms: Column  # since when it does no work, as decided; 0 = it works, or not long enough
     checkpoint_ms: Column  # when the last safe point was reported; placed_ms at first
+    checkpoint_gap_ms: Column  # between that and the one before; 0 = none was reported
     safe_charged_us: Column  # charged and unfunded at that time
     safe_unfunded_us: Column
     stop_cause: Column

@@ -21,6 +21,7 @@ from apportion.core.decisions import (
     Piece,
     RunCancelled,
     RunClosed,
+    RunDrained,
     RunIdle,
     RunPlaced,
     RunPreempted,
@@ -184,7 +185,7 @@ class Books:
             self._placed(state, decision, batch)
         elif isinstance(decision, RunPreempted):
             self._preempted(state, decision, batch)
-        elif isinstance(decision, RunCancelled):
+        elif isinstance(decision, RunCancelled | RunDrained):
             self.live[f"{decision.workload}#{decision.run}"].stopping = True
         elif isinstance(decision, GpusReserved):
             self.held.pop(decision.workload, None)
@@ -332,10 +333,13 @@ class Books:
 
     def _check_backoff(self, run: Live, closed: RunClosed) -> None:
         """Runs that bring nothing safe wait from the second in a row on, each time twice as long, up to 640 seconds."""
-        if closed.outcome not in ("preempted", "node_lost", "lost"):
+        if closed.outcome not in ("preempted", "node_lost", "lost", "drained"):
             return
         in_a_row = self.fruitless[closed.workload]
         fruitful = closed.progress_ms > run.resume_ms
+        if closed.outcome == "drained":  # that says nothing about the work
+            self.fruitless[closed.workload] = 0 if fruitful else in_a_row
+            return
         self.fruitless[closed.workload] = 0 if fruitful else in_a_row + 1
         wait_ms = 0 if fruitful or not in_a_row or not closed.requeued else min(10_000 << min(in_a_row - 1, 60), 640_000)
         assert closed.not_before_ms == (closed.end_ms + wait_ms if wait_ms else 0), f"after {in_a_row} in vain: {closed}"

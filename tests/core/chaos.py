@@ -76,7 +76,7 @@ class Chaos:
         for decision in batch.decisions if batch is not None else ():
             if isinstance(decision, d.RunPlaced):
                 self.live[f"{decision.workload}#{decision.run}"] = tuple(piece.node for piece in decision.pieces)
-            elif isinstance(decision, d.RunPreempted | d.RunCancelled):
+            elif isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained):
                 self.stopping.append(f"{decision.workload}#{decision.run}")
             elif isinstance(decision, d.RunClosed):
                 name = f"{decision.workload}#{decision.run}"
@@ -274,10 +274,13 @@ class Chaos:
         """Something happens to a node."""
         pick = self.dice.pick
         node = pick((*NODES, "n5"))
-        kind = pick(("cordon", "uncordon", "uncordon", "leave", "join", "join", "move", "policy"))
+        kind = pick(("cordon", "drain", "drain", *("uncordon",) * 3, "leave", "join", "join", "move", "policy"))
         who = pick(("ops", "ops", f"agent-{node}", "stranger"))
         if kind == "cordon":
             self.story.tell(ev.NodeCordoned(node=node), who)
+        elif kind == "drain":
+            by_ms = pick((0, self.story.now_ms - 1, *(self.story.now_ms + ms for ms in (1, 60_000, 600_000, 3_600_000, 7_200_000))))
+            self.story.tell(ev.NodeDrained(node=node, by_ms=by_ms, force=pick((True, False))), who)
         elif kind == "uncordon":
             self.story.tell(ev.NodeUncordoned(node=node), who)
         elif kind == "leave":
@@ -310,7 +313,7 @@ class Chaos:
         """A good event in somebody else's name, on the subject of another type, or with a number that is out of bounds."""
         pick = self.dice.pick
         samples: tuple[ev.Event, ...] = (
-            ev.NodeHeartbeat(node="n1", beat=10**6), ev.NodeLeft(node="n2"), ev.NodeCordoned(node="n1"),
+            ev.NodeHeartbeat(node="n1", beat=10**6), ev.NodeLeft(node="n2"), ev.NodeCordoned(node="n1"), ev.NodeDrained(node="n1"),
             ev.BudgetGranted(pool="p", budget="A", gpu_us=10**12), ev.BudgetSet(pool="p", budget="B", share_ppm=1),
             ev.WorkloadSubmitted(workload="forged", budget="A/y", pools=("p",), gpus_milli=1_000),
             ev.RunFinished(workload="w1", run=1, node="n1", outcome="succeeded"), ev.ClockTick(),
@@ -339,7 +342,7 @@ class Chaos:
         """Do one thing, the usual ones more often."""
         usual: list[tuple[Callable[[], None], int]] = [
             (self.minute, 14), (self.step, 3), (self.tick, 6), (self.beat_all, 3), (self.answer, 4), (self.submit, 8),
-            (self.report, 3), (self.beat, 2), (self.withdraw, 1), (self.money, 1), (self.machine, 1), (self.again, 1),
+            (self.report, 3), (self.beat, 2), (self.withdraw, 1), (self.money, 1), (self.machine, 2), (self.again, 1),
             (self.forge, 1), (self.stale_claim, 1),
         ]  # fmt: skip
         self.dice.pick([action for action, weight in usual for _ in range(weight)])()

@@ -167,6 +167,9 @@ def check_reservations(state: State, kept: Reservations) -> None:
         for place in nodes:
             mine = range(int(node.first_gpu[place]), int(node.first_gpu[place]) + int(node.gpus[place]))
             able = [one for one in mine if not gpu.out[one] and not gpu.held_by[one] and gone_ms[one] <= start_ms]
+            left_ms = says_over(state, workload) - state.counters.time_ms
+            drained_ms = int(node.drain_ms[place])
+            assert not drained_ms or start_ms + left_ms <= drained_ms, f"{node.keys[place]} is drained before it would be over"
             assert 1_000 * len(able) >= int(table.milli_per_node[workload]), f"{node.keys[place]} is not free in time"
             parts += len(able) if wish.loose else 1
         need = int(table.nodes[workload]) if start_ms else 0
@@ -184,12 +187,20 @@ def gone_by_ms(state: State, row: int) -> int:
     return says_over_ms(state, row)
 
 
+def says_over(state: State, workload: int) -> int:
+    """Return when a waiting workload would be over by what it states, if it started now."""
+    expected_ms = int(state.workload.expected_runtime_ms[workload])
+    left_ms = max(0, expected_ms - int(state.workload.progress_ms[workload]))
+    return state.counters.time_ms + left_ms if expected_ms else 1 << 60
+
+
 def fitting(state: State, row: int, kept: Reservations) -> bool:
     """Tell whether a waiting workload could start now, by the oracle."""
     table, node, gpu = state.workload, state.node, state.gpu
-    expected_ms = int(table.expected_runtime_ms[row])
-    over_ms = state.counters.time_ms + max(0, expected_ms - int(table.progress_ms[row])) if expected_ms else 1 << 60
+    over_ms = says_over(state, row)
     masked = [int(holder not in (0, row + 1) and over_ms > until_ms) for holder, until_ms in kept_nodes(kept)]
+    drained = [0 < int(drain_ms) < over_ms for drain_ms in node.column("drain_ms")]
+    masked = [int(theirs or late) for theirs, late in zip(masked, drained, strict=True)]
     cluster = Cluster(
         node.column("pool"), node.column("first_gpu"), node.column("gpus"),
         np.array(masked, dtype=np.int64),

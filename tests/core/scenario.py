@@ -23,6 +23,7 @@ from apportion.core import events as ev
 from apportion.core.envelope import encode, subject_of
 from apportion.core.policy.funding import shares_of
 from tests.core.books import Books
+from tests.core.drains import Drains
 from tests.core.invariants import Inspector
 from tests.core.outlook import Timeline
 from tests.core.sights import see
@@ -92,9 +93,9 @@ class Scenario:
     """Plays the lines of one scenario."""
 
     def __init__(self) -> None:
-        self.story = Story(Books(), Timeline(), Inspector())
+        self.story = Story(Books(), Timeline(), Inspector(), Drains())
         self.shown = {
-            "refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue", "idle",
+            "refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue", "idle", "drain",
         }  # fmt: skip
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
@@ -184,7 +185,7 @@ class Scenario:
                     self.do_started(name)
                 if self.agents == "diligent" and decision.workload in self.limit_ms:
                     self.over_ms[name] = batch.time_ms + self.limit_ms[decision.workload]
-            if isinstance(decision, d.RunPreempted | d.RunCancelled) and self.agents in ("prompt", "diligent"):
+            if isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained) and self.agents in ("prompt", "diligent"):
                 self.over_ms.pop(f"{decision.workload}#{decision.run}", None)
                 self.do_finished(f"{decision.workload}#{decision.run}", "stopped")
                 again = True
@@ -264,6 +265,11 @@ class Scenario:
 
     def do_cordon(self, node: str, by: str = OPERATOR) -> None:
         self.story.tell(ev.NodeCordoned(node=node), by)
+
+    def do_drain(self, node: str, force: str = "", until: str = "", by: str = OPERATOR) -> None:
+        """Order a node to be empty ``until=2h`` of the story, at once without; ``force`` asks funded runs too."""
+        by_ms = self._instant(until) if until else 0
+        self.story.tell(ev.NodeDrained(node=node, by_ms=by_ms, force=force == "force"), by)
 
     def do_uncordon(self, node: str, by: str = OPERATOR) -> None:
         self.story.tell(ev.NodeUncordoned(node=node), by)

@@ -89,6 +89,7 @@ def node(story: Story, name: str) -> dict[str, str]:
     return {
         "suspended": SUSPENSIONS[int(state.node.suspended[row])],
         "silent": "yes" if state.node.silent[row] else "no",
+        "drained": ("forced" if state.node.drain_force[row] else "yes") if state.node.drain_set_ms[row] else "no",
         "cordoned": "yes" if state.node.cordoned[row] else "no",
         "gpus": str(size),
         "out": str(sum(int(state.gpu.out[gpu]) for gpu in rows)),

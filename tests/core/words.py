@@ -122,6 +122,13 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
         case d.RunCancelled():
             grace = time_text(decision.grace_until_ms - batch.time_ms)
             return ["stop", f"{decision.workload}#{decision.run}"], {"grace": grace}
+        case d.RunDrained():
+            words = ["drain", f"{decision.workload}#{decision.run}", decision.node]
+            told = ("forced" if decision.forced else "", "saved" if decision.saved else "")
+            return [*words, *(word for word in told if word)], {
+                "grace": time_text(decision.grace_until_ms - batch.time_ms), "payer": decision.payer,
+                "deadline": time_text(decision.deadline_ms - start_ms), "lost": gpu_time_text(decision.lost_gpu_us),
+            }  # fmt: skip
         case d.GpusReserved():
             if not decision.pieces:
                 return ["unkeep", decision.workload], {}

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.core.books import Books
 from tests.core.chaos import Chaos, Seeded
+from tests.core.drains import Drains
 from tests.core.followers import Conserving, FastTwin, Twin, check_refusal
 from tests.core.invariants import Inspector
 from tests.core.outlook import Timeline
@@ -53,7 +54,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.story = Story()
         self.chaos = Chaos(self.story, self.dice)
         conserving = Conserving()
-        self.story.watchers = (self.chaos, Books(), Timeline(), Inspector(), conserving, Twin(), FastTwin())
+        self.story.watchers = (self.chaos, Books(), Timeline(), Inspector(), Drains(), conserving, Twin(), FastTwin())
         self.watching = conserving.watching()
         self.watching.__enter__()
 
@@ -155,11 +156,11 @@ def test_safety_at_length() -> None:
     run(max_examples=400, stateful_step_count=120)
 
 
-def play(seed: int, actions: int, policies: Sequence[str] = ()) -> Books:
+def play(seed: int, actions: int, policies: Sequence[str] = ()) -> tuple[Books, Drains]:
     """Let chaos reign from a seed, with all watchers; the seed is in the message of what fails."""
     story, conserving = Story(), Conserving()
-    chaos, books = Chaos(story, Seeded(seed), policies), Books()
-    story.watchers = (chaos, books, Timeline(), Inspector(), conserving, Twin(), FastTwin())
+    chaos, books, drains = Chaos(story, Seeded(seed), policies), Books(), Drains()
+    story.watchers = (chaos, books, Timeline(), Inspector(), drains, conserving, Twin(), FastTwin())
     with conserving.watching():
         try:
             chaos.begin()
@@ -169,13 +170,21 @@ def play(seed: int, actions: int, policies: Sequence[str] = ()) -> Books:
                     story.restart()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, seq {len(story.records)}: {error}") from error
-    return books
+    return books, drains
 
 
 @pytest.mark.parametrize("seed", [4, 6, 15, 17, 19])
 def test_safety_over_a_long_seeded_story(seed: int) -> None:
     """Long enough to come to what matters: debts, evictions, places kept."""
-    assert play(seed, actions=110).preemptions > 0
+    assert play(seed, actions=110)[0].preemptions > 0
+
+
+def test_safety_while_nodes_are_drained() -> None:
+    """Runs are asked to leave, and drained nodes take what is over in time."""
+    asked, taking = (play(seed, actions=110)[1] for seed in (38, 33))
+
+    assert asked.drained > 0
+    assert taking.placed > 0
 
 
 @pytest.mark.parametrize(
@@ -183,7 +192,7 @@ def test_safety_over_a_long_seeded_story(seed: int) -> None:
 )
 def test_safety_under_each_baseline_and_when_policies_change(policies: Sequence[str], seed: int) -> None:
     """Money, places and order hold whoever judges; those that may take do take."""
-    taken = play(seed, 110, policies).preemptions
+    taken = play(seed, 110, policies)[0].preemptions
 
     assert (taken > 0) == (policies[0] in ("priority", "drf") or len(policies) > 1)
 
@@ -192,10 +201,10 @@ def test_safety_under_each_baseline_and_when_policies_change(policies: Sequence[
 @pytest.mark.parametrize("policies", [("fifo",), ("priority",), ("fair_tree",), ("drf",), POLICIES])
 @pytest.mark.parametrize("seed", range(2_000, 2_008))
 def test_safety_under_baselines_over_longer_stories(policies: Sequence[str], seed: int) -> None:
-    assert play(seed, 600, policies).time_ms > 0
+    assert play(seed, 600, policies)[0].time_ms > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1_000, 1_040))
 def test_safety_over_longer_seeded_stories(seed: int) -> None:
-    assert play(seed, actions=600).preemptions > 0
+    assert play(seed, actions=600)[0].preemptions > 0

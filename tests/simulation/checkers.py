@@ -19,6 +19,7 @@ from apportion.core.decisions import (
     Rejected,
     RunCancelled,
     RunClosed,
+    RunDrained,
     RunIdle,
     RunPlaced,
     RunPreempted,
@@ -164,7 +165,7 @@ class Checker:
         assert mine == (closed.charged_gpu_us, closed.unfunded_gpu_us), f"{key}: my books say {mine}: {closed}"
         assert 0 <= closed.refunded_gpu_us <= closed.charged_gpu_us, f"{key}: refund {closed.refunded_gpu_us}"
         assert 0 <= closed.unfunded_refunded_gpu_us <= closed.unfunded_gpu_us, f"{key}: unfunded refund"
-        hardware = (Outcome.NODE_LOST.value, Outcome.LOST.value)
+        hardware = (Outcome.NODE_LOST.value, Outcome.LOST.value, Outcome.DRAINED.value)
         if closed.outcome not in hardware:
             assert closed.refunded_gpu_us + closed.unfunded_refunded_gpu_us == 0, f"{key}: refund for {closed.outcome}"
         self.funded_total += closed.charged_gpu_us - closed.refunded_gpu_us
@@ -213,6 +214,17 @@ class Checker:
         held = self.runs[f"{cancelled.workload}#{cancelled.run}"]
         assert not held.stopping, f"{cancelled}: it is asked to stop twice"
         held.stopping = True
+
+    def _rundrained(self, drained: RunDrained, batch: CycleBatch) -> None:
+        key = f"{drained.workload}#{drained.run}"
+        held = self.runs[key]
+        assert not held.stopping, f"{drained}: it is asked to stop twice"
+        assert drained.node in {piece.node for piece in held.placed.pieces}, f"{key} holds nothing on {drained.node}"
+        assert drained.payer == held.payer, f"{key}: {drained.payer} is said to pay"
+        safe = held.payer == Payer.BUDGET.value or batch.time_ms < held.placed.protected_until_ms
+        assert drained.forced == safe, f"{key} is funded or protected: {safe}: {drained}"
+        held.stopping = True
+        self.counts["drained saved" if drained.saved else "drained at the end"] += 1
 
     def _gpusreserved(self, reserved: GpusReserved, batch: CycleBatch) -> None:
         assert reserved.workload in self.admitted, f"GPUs are held for {reserved.workload}, which is over or unknown"

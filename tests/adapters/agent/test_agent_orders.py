@@ -16,6 +16,7 @@ from apportion.core.decisions import (
     Rejected,
     RunCancelled,
     RunClosed,
+    RunDrained,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -86,6 +87,12 @@ decisions = st.one_of(
         numbers,
         st.integers(0, 9),
     ),
+    st.builds(
+        lambda w, r, t: RunDrained(workload=w, run=r, node="n1", deadline_ms=1, grace_until_ms=t, payer="unfunded"),
+        names,
+        numbers,
+        st.integers(0, 9),
+    ),
     st.builds(admitted, names, st.integers(1, 99)),
     st.builds(lambda w: WorkloadClosed(workload=w, outcome="lost", runs=1), names),
 )
@@ -100,7 +107,7 @@ def possible(taken: list[list[Any]]) -> list[list[Any]]:
         kept.append([])
         for decision in cycle:
             key = f"{decision.workload}#{getattr(decision, 'run', '')}"
-            about_a_run = isinstance(decision, RunClosed | RunPreempted | RunCancelled)
+            about_a_run = isinstance(decision, RunClosed | RunPreempted | RunCancelled | RunDrained)
             if isinstance(decision, RunPlaced) and key in placed:
                 continue
             if about_a_run and (key not in placed or key in over):
