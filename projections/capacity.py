@@ -16,6 +16,7 @@ from apportion.core import events
 from apportion.core.decisions import NodeSuspended
 from apportion.core.fold import setup
 from apportion.core.reasons import NodeReason
+from apportion.projections.drains import Drains
 from apportion.projections.moment import Decided, Said
 from apportion.projections.sheet import Intervals, OpenRows, Sheet
 
@@ -66,7 +67,8 @@ class Node:
 class Capacity:
     """Rows about pools, nodes and GPUs."""
 
-    def __init__(self) -> None:
+    def __init__(self, drains: Drains) -> None:
+        self.drains = drains
         self.pools = Sheet("dim.pool", "seq", "time_ms", "pool", "gpu_class", "principal")
         self.policies = Sheet(
             "dim.policy_version", "seq", "time_ms", "pool", "policy", "quantum_ms", "horizon_ms", "protected_cap_ms",
@@ -202,9 +204,23 @@ class Capacity:
             node.cordoned, node.cordon_reason, node.cordoned_by = True, event.reason, at.principal
         self._refresh(node, at.seq, at.time_ms, "", "")
 
+    def node_drained(self, at: Said, event: events.NodeDrained) -> None:
+        """It is to be empty; at once means that no new run may start there."""
+        self.drains.order(at, event)
+        if event.by_ms <= at.time_ms:
+            self._shut(self.nodes[event.node], at.seq, at.time_ms)
+
+    def _shut(self, node: Node, seq: int, time_ms: int) -> None:
+        """The deadline of its drain has come: it is cordoned, for the reason of the drain."""
+        if not node.cordoned:
+            node.cordoned = True
+            node.cordon_reason, node.cordoned_by = self.drains.why(node.name)
+        self._refresh(node, seq, time_ms, "", "")
+
     def node_uncordoned(self, at: Said, event: events.NodeUncordoned) -> None:
-        """The node may be used again; ends any suspension too."""
+        """The node may be used again; ends a drain and any suspension too."""
         node = self.nodes[event.node]
+        self.drains.end(at, event.node)
         node.cordoned, node.cordon_reason, node.cordoned_by = False, "", ""
         node.suspended, node.silent = "", False
         self._refresh(node, at.seq, at.time_ms, "", "")
@@ -223,6 +239,9 @@ class Capacity:
     def node_suspended(self, at: Decided, decision: NodeSuspended) -> None:
         """The core takes the node out of service."""
         node = self.nodes[decision.node]
+        if decision.reason == NodeReason.DRAINED.value:
+            self._shut(node, at.seq, at.time_ms)
+            return
         if decision.reason == NodeReason.HEARTBEAT_TIMEOUT.value:
             node.silent = True
         else:

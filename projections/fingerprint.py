@@ -11,8 +11,8 @@ import hashlib
 from importlib.resources import files
 
 _CODE = (
-    "allocations.py", "budgets.py", "capacity.py", "clock.py", "cycles.py", "folding.py", "heartbeats.py", "journal.py",
-    "ledger.py", "moment.py", "runner.py", "sheet.py", "workloads.py",
+    "allocations.py", "budgets.py", "capacity.py", "clock.py", "cycles.py", "drains.py", "folding.py", "heartbeats.py",
+    "journal.py", "ledger.py", "moment.py", "runner.py", "sheet.py", "workloads.py",
 )  # fmt: skip
 _WORDS = ("decisions.py", "envelope.py", "events.py", "units.py")
 

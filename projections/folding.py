@@ -21,6 +21,7 @@ from apportion.projections.budgets import Budgets
 from apportion.projections.capacity import Capacity
 from apportion.projections.clock import LogClock
 from apportion.projections.cycles import Cycles, RawBatch, decode_decision, decode_raw_batch
+from apportion.projections.drains import Drains
 from apportion.projections.heartbeats import HEARTBEAT, Heartbeats, decode_beat
 from apportion.projections.ledger import Ledger
 from apportion.projections.moment import Decided, Said
@@ -34,7 +35,8 @@ class Folding:
     def __init__(self) -> None:
         self.clock = LogClock()
         self.cycles = Cycles()
-        self.capacity = Capacity()
+        self.drains = Drains()
+        self.capacity = Capacity(self.drains)
         self.heartbeats = Heartbeats(self.capacity)
         self.ledger = Ledger()
         self.budgets = Budgets(self.ledger)
@@ -44,6 +46,7 @@ class Folding:
         self.operators = Sheet("dim.operator", "seq", "principal")
         self.intervals: tuple[Intervals, ...] = (
             self.workloads.states, self.allocations.runs, self.allocations.allocs, self.capacity.states,
+            self.drains.spans,
         )  # fmt: skip
         self.open: tuple[OpenRows, ...] = (
             *(pair.open for pair in self.intervals), self.capacity.now, self.heartbeats.open,
@@ -62,7 +65,7 @@ class Folding:
         """Take up what the nouns remember; the open rows are loaded already, and the tables up to date."""
         for pair in self.intervals:
             pair.load(con)
-        for noun in (self.capacity, self.heartbeats, self.budgets, self.workloads, self.allocations):
+        for noun in (self.drains, self.capacity, self.heartbeats, self.budgets, self.workloads, self.allocations):
             noun.load(con)
 
     def cycle(self, records: Sequence[Record], stored: StoredBatch) -> None:
@@ -170,6 +173,7 @@ class Folding:
             events.PolicyActivated: capacity.policy_activated,
             events.NodeJoined: capacity.node_joined,
             events.NodeCordoned: capacity.node_cordoned,
+            events.NodeDrained: capacity.node_drained,
             events.NodeUncordoned: capacity.node_uncordoned,
             events.NodeLeft: capacity.node_left,
             events.BudgetSet: budgets.budget_set,
@@ -194,6 +198,7 @@ class Folding:
             decisions.RunPlaced: allocations.placed,
             decisions.RunPreempted: allocations.stopping,
             decisions.RunCancelled: allocations.stopping,
+            decisions.RunDrained: allocations.stopping,
             decisions.RunClosed: allocations.closed,
             decisions.FundingChanged: allocations.funding_changed,
             decisions.GrantIssued: budgets.grant_issued,

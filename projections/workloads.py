@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import duckdb
 
 from apportion.core import events
-from apportion.core.decisions import RunCancelled, RunClosed, RunPlaced, RunPreempted, WorkloadAdmitted, WorkloadClosed
+from apportion.core.decisions import (
+    RunCancelled,
+    RunClosed,
+    RunDrained,
+    RunPlaced,
+    RunPreempted,
+    WorkloadAdmitted,
+    WorkloadClosed,
+)
 from apportion.core.envelope import encode
 from apportion.projections.moment import Decided, Said
 from apportion.projections.sheet import Intervals, Sheet
@@ -106,7 +114,7 @@ class Workloads:
         """The run's lead reports that it runs."""
         self._turn(at.seq, at.time_ms, event.workload, RUNNING, event.run)
 
-    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled) -> None:
+    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled | RunDrained) -> None:
         """The run was asked to stop."""
         self._turn(at.seq, at.time_ms, decision.workload, STOPPING, decision.run)
 

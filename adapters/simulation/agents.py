@@ -20,6 +20,7 @@ from apportion.core.decisions import RunPlaced
 from apportion.core.events import (
     Event,
     NodeCordoned,
+    NodeDrained,
     NodeJoined,
     NodeLeft,
     NodeUncordoned,
@@ -211,7 +212,7 @@ class Agents:
         """An incident begins."""
         node = self.machines.nodes[incident.node]
         if incident.kind is Kind.MAINTENANCE:
-            self._stage.say(at_ms, OPERATOR, NodeCordoned(node=node.name, reason="maintenance"))
+            self._stage.say(at_ms, OPERATOR, self._maintenance(at_ms, incident, node))
         elif incident.kind is Kind.GPU_BROKEN:
             self._break_gpu(at_ms, node, incident.gpu)
         else:
@@ -221,6 +222,14 @@ class Agents:
             node.reachable = False
             if incident.kind is not Kind.BLIP:
                 self._lose_processes(at_ms, node)
+
+    def _maintenance(self, at_ms: int, incident: Incident, node: Node) -> Event:
+        """Return how it is announced: by a cordon, or by a drain that leaves half of the time, with and without force."""
+        kind = hashed(self._seed, "maintenance", node.name, str(incident.at_ms)) % 3
+        if not kind:
+            return NodeCordoned(node=node.name, reason="maintenance")
+        by_ms = at_ms + (incident.until_ms - incident.at_ms) // 2
+        return NodeDrained(node=node.name, by_ms=by_ms, force=kind == 2, reason="maintenance")
 
     def end(self, at_ms: int, incident: Incident) -> None:
         """An incident is over."""

@@ -24,7 +24,7 @@ class Kind(Enum):
     CRASH_FORGOTTEN = "crash_forgotten"  # reboot; the agent knows nothing and lists no runs
     REPLACED = "replaced"  # leaves, and joins again as if new
     GPU_BROKEN = "gpu_broken"  # one GPU is unhealthy for a while
-    MAINTENANCE = "maintenance"  # an operator cordons it for a while
+    MAINTENANCE = "maintenance"  # an operator cordons or drains it for a while
 
 
 class Incident(NamedTuple):

@@ -237,6 +237,33 @@ create table fact.gpu_state_closed (
     to_ms bigint
 );
 
+-- Nodes ordered to be empty: at most one row per node is open. A further order ends one row and begins another.
+create table fact.drain_open (
+    drain_id bigint,
+    node varchar,
+    deadline_ms bigint,
+    force boolean,         -- funded and protected runs are asked to go too
+    reason varchar,
+    principal varchar,
+    first_ms bigint,       -- when it was first ordered
+    from_seq bigint,
+    from_ms bigint
+);
+
+create table fact.drain_closed (
+    drain_id bigint,
+    node varchar,
+    deadline_ms bigint,
+    force boolean,
+    reason varchar,
+    principal varchar,
+    first_ms bigint,
+    from_seq bigint,
+    from_ms bigint,
+    to_seq bigint,
+    to_ms bigint
+);
+
 -- What is known of each node now (and the projector's memory of it).
 create table fact.node_now_open (
     node_id bigint,

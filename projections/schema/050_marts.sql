@@ -76,6 +76,16 @@ select node, pool, state, gpus, reason, principal, from_seq, from_ms, ms, true
 from fact.gpu_state_open
 where from_seq <= q;
 
+-- Orders to empty a node, with the sequences between which each was in force.
+create macro mart.drain_at(q) as table
+select node, deadline_ms, force, reason, principal, first_ms, from_seq, from_ms, to_seq, to_seq > q as is_open
+from fact.drain_closed
+where from_seq <= q
+union all
+select node, deadline_ms, force, reason, principal, first_ms, from_seq, from_ms, null, true
+from fact.drain_open
+where from_seq <= q;
+
 -- Times in which a node was in supply.
 create macro mart.supply_at(q, ms) as table
 select node, pool, gpus, agent, rack, seq as from_seq, time_ms as from_ms,

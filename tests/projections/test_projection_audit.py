@@ -19,6 +19,7 @@ NEEDED = (
     "fact.gpu_state_closed where state = 'cordoned'",
     "fact.gpu_state_closed where state = 'suspended'",
     "fact.run_closed where refunded_gpu_us > 0",
+    "fact.decision where type = 'run.drained'",
     "fact.run_closed where nodes > 1",
     "fact.alloc_closed where end_reason = 'funding_changed'",
     "fact.rejection",
@@ -65,6 +66,8 @@ FAULTS: dict[str, str] = {
         update fact.decision set event_seq = seq where type = 'workload.admitted' and seq = (select min(seq) from
         fact.decision)
     """,
+    "drained_rightly": "update fact.drain_closed set deadline_ms = deadline_ms - 1",
+    "drains_respected": "update fact.drain_closed set from_seq = 0, deadline_ms = 0",
     "funded_budget_live": """
         update fact.alloc_closed set budget = 'itp/ghost' where alloc_id = (select max(alloc_id) from fact.alloc_closed where
         payer = 'budget' and why <> 'protected')
