@@ -109,6 +109,20 @@ def instant_ms(text: str) -> int:
     return delta.days * 86_400_000 + delta.seconds * 1_000 + delta.microseconds // 1_000
 
 
+def instant_or_after_ms(text: str, now_ms: int) -> int:
+    """Return an instant as ``instant_ms`` does, or for a duration such as ``2h`` the instant so long after ``now_ms``."""
+    try:
+        return now_ms + duration_ms(text)
+    except ValueError:
+        pass
+    try:
+        return instant_ms(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time; write 2026-01-02T15:04 (UTC), or how long from now, such as 2h"
+        ) from None
+
+
 def principal_of(name: str) -> str:
     """Return a user's name made fit to be a token of a subject; never empty."""
     return principal_token(name.split("\\")[-1])

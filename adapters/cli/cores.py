@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from apportion.adapters.cli.asking import warn
+from apportion.adapters.cli.failure import UNREACHABLE, Failure
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, open_logs
 from apportion.adapters.cli.verbs import Place, use_kernels
@@ -28,6 +30,19 @@ async def core_at(place: Place, seq: int) -> Core:
         start = await _snapshot(place, logs, seq)
         with progress("core", quiet=place.as_json) as show:
             return await state_at(logs.events, logs.decisions, seq, start, show)
+
+
+async def core_if_readable(place: Place, seq: int, without: str) -> Core | None:
+    """Return the core at ``seq``; None, said on stderr, for who may ask the projector and not read the log."""
+    from apportion.adapters.bus.connection import BusUnreachable
+
+    try:
+        return await core_at(place, seq)
+    except (BusUnreachable, Failure) as error:
+        if isinstance(error, Failure) and error.code != UNREACHABLE:
+            raise
+        warn(place, f"{without} ({error})")
+        return None
 
 
 async def _snapshot(place: Place, logs: Logs, seq: int) -> bytes | None:

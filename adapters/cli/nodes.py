@@ -1,7 +1,6 @@
-"""Verbs of operators: node list|cordon|uncordon|drain, policy set.
+"""Verbs of operators: node list|show|cordon|uncordon|drain, policy set.
 
-Cordoning stops new runs only. ``drain`` in this release is a cordon with a plain statement of what still runs there and
-until when: it evicts nothing, and says so.
+Cordoning stops new runs only, and says what still runs there and until when. Draining plans: see ``emptying``.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from apportion.adapters import render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.deciding import known_of, send
+from apportion.adapters.cli.emptying import counted, drain, drain_words, show
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import node_of, one_pool
 from apportion.adapters.cli.output import Answer, Section
@@ -43,6 +43,7 @@ def add_to(app: typer.Typer) -> None:
     node.command("cordon")(write_verb(cordon))
     node.command("uncordon")(write_verb(uncordon))
     node.command("drain")(write_verb(drain))
+    node.command("show")(read_verb(show))
     app.add_typer(node, name="node", rich_help_panel=PANEL)
     policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Policy: the rules of a pool.")
     policy.command("set")(write_verb(policy_set))
@@ -59,7 +60,7 @@ async def list_(
     shown = [
         {
             **row,
-            "free_milli": row["unused_milli"] if row["state"] == "in service" else 0,
+            "free_milli": row["unused_milli"] if takes_work(row, reply.as_of.time_ms) else 0,
             "runs": len(row["runs"]),
             "reason": node_reason(row),
         }
@@ -76,12 +77,20 @@ async def list_(
     return Answer([section], as_of=reply.as_of)
 
 
+def takes_work(row: dict[str, Any], now_ms: int) -> bool:
+    """Tell whether something may start on a node, if only what is over by its deadline."""
+    return bool(row["state"] == "in service" or (row["state"] == "draining" and row["drain_by_ms"] > now_ms))
+
+
 def node_reason(row: dict[str, Any]) -> str:
     """Return why a node is not, or not wholly, in service."""
     told = []
     reason = row["reason"] or ""
     if row["state"] == "suspended":
         told.append(words_of("node", reason, {})[0])
+    elif row["drain_by_ms"] is not None:
+        left = f"; {counted(len(row['runs']))} left" if row["runs"] else ""
+        told.append(drain_words(row).strip().removeprefix("drained ") + left)
     elif row["state"] == "cordoned":
         told.append(f"by {row['principal']}" + (f": {reason}" if reason else ""))
     if row["gpus_broken"]:
@@ -113,14 +122,6 @@ async def uncordon(place: WritePlace, node: Node) -> Answer:
         if place.dry_run:
             return await known_of(source, place, event, node=node)
         return (await send(source, place, event, _OPTIONS)).answer(subject=f"uncordon {node}", node=node)
-
-
-async def drain(place: WritePlace, node: Node) -> Answer:
-    """Cordon a node and say what still runs on it and until when. Evicts nothing."""
-    answer = await cordon(place, node)
-    if not place.dry_run:
-        answer.lines.append("drain stops nothing: cancel a job to end it earlier (`apportion cancel JOB`)")
-    return answer
 
 
 async def _still_running(source: Opened, node: str) -> list[str]:

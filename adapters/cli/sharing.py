@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apportion.adapters import arithmetic
-from apportion.adapters.cli.asking import opened, warn
-from apportion.adapters.cli.cores import core_at
-from apportion.adapters.cli.failure import UNREACHABLE, Failure
+from apportion.adapters.cli.asking import opened
+from apportion.adapters.cli.cores import core_if_readable
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import PANEL, Pool, given, without_constant
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from apportion.core.engine import Core
 
 BAR = 12
+_WITHOUT = "what budgets are allowed now needs the log, which cannot be read here"
 COLUMNS = (
     "pool", "budget", "guaranteed_milli", "entitled_milli", "lag_gpu_us", "allowance_milli", "runs_protected_milli",
     "runs_funded_milli", "runs_unfunded_milli", "pending_milli", "got_of_used_ppm", "bar",
@@ -62,7 +62,7 @@ async def share(
             await budget_of(source, budget)
         reply = await source.ask("share", **given(pool=pool))
     used = [row for row in reply.rows if not budget or _within(str(row["budget"]), budget)]
-    core = await _core(place, reply.as_of.seq) if used else None
+    core = await core_if_readable(place, reply.as_of.seq, _WITHOUT) if used else None
     pools, rows = merged(used, core)
     shown = [
         {**row, "budget": indented(row), "bar": bar(row["got_of_used_ppm"], row["share_of_pool_ppm"])} for row in rows
@@ -73,19 +73,6 @@ async def share(
                       drop=("bar", "got_of_used_ppm", "guaranteed_milli"), flexible="bar")  # fmt: skip
     after = [LEGEND, "", *_told(pools, rows, all_=all_)] if core else []
     return Answer([section], after=after, more={"pools": pools}, as_of=reply.as_of)
-
-
-async def _core(place: ReadPlace, seq: int) -> Core | None:
-    """Return the core at ``seq``; None, said on stderr, for who may ask the projector and not read the log."""
-    from apportion.adapters.bus.connection import BusUnreachable
-
-    try:
-        return await core_at(place, seq)
-    except (BusUnreachable, Failure) as error:
-        if isinstance(error, Failure) and error.code != UNREACHABLE:
-            raise
-        warn(place, f"what budgets are allowed now needs the log, which cannot be read here ({error})")
-        return None
 
 
 def merged(used: list[dict[str, Any]], core: Core | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -122,6 +122,13 @@ def test_a_bad_instant_shows_the_forms() -> None:
         arguments.instant_ms("yesterday")
 
 
+def test_an_instant_may_be_told_by_how_long_it_is_from_now() -> None:
+    assert arguments.instant_or_after_ms("2h", 1_000) == 7_201_000
+    assert arguments.instant_or_after_ms("1970-01-02", 1_000) == 86_400_000
+    with pytest.raises(ValueError, match="'soon' is not a time"):
+        arguments.instant_or_after_ms("soon", 1_000)
+
+
 @given(st.text())
 def test_any_os_user_becomes_a_principal(name: str) -> None:
     token = arguments.principal_of(name)

@@ -83,21 +83,3 @@ def test_a_dry_run_publishes_nothing(user: User) -> None:
     assert "entitled to" in done.out
     assert document["event"]["data"]["command"] == ["python", "train.py"]
     assert user.run("events tail -n 1 --json").json["rows"][-1]["seq"] == before
-
-
-def test_a_cordoned_node_takes_nothing_and_drain_tells_what_still_runs(user: User) -> None:
-    user.run("submit --budget lab/robotics --name stays --min-runtime 1h -- sleep 1000")
-    user.until("running", lambda: user.state("stays") == "running")
-
-    drained = user.run("node drain n1 --reason", "new fan")
-
-    assert re.search(r"stays-\w+ run 1, 1 GPU, protected until", drained.out)
-    assert "drain stops nothing" in drained.out
-    listed = user.run("node list").out
-    assert "cordoned" in listed
-    assert "new fan" in listed
-    assert "waits" in user.run("submit --budget lab/llm/eval --name later -- true").out
-    user.run("node uncordon n1")
-    user.until("over", lambda: user.state("later") == "succeeded")
-    user.run("cancel stays")
-    user.until("over", lambda: user.state("stays") == "cancelled")
