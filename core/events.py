@@ -6,11 +6,8 @@ cluster: the unit of fair share and the ledger's currency); its *entitlement* is
 is GPU time put into a budget; *funded* time is paid by the budget, *unfunded* time is idle capacity used by somebody.
 
 Commands are imperatives in the API; events are past tense; decisions are in ``decisions.py``.
-
-To add an event: struct here with bounds and a docstring, a line in ``EVENTS``, a fold function, a golden sample in
-``tests/golden/events``, a row in the projector. To change one: only additive fields with defaults; anything else is a
-new version with an upcaster in ``UPCASTS``.
-
+To add one: struct with bounds and a docstring, a line in ``EVENTS``, a fold function, a golden sample, a row in the projector.
+To change one: only additive fields with defaults; anything else is a new version with an upcaster in ``UPCASTS``.
 Pure data. Bounds are checked at the door by msgspec, so the fold never sees a negative or a 2^63.
 """
 

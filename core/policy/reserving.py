@@ -158,7 +158,8 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
         if last_ms == NEVER_MS or not len(late):
             break
         kept[late] = NEVER_MS
-    if funded_ms and not funded_ms <= last_ms < NEVER_MS:
+    now_ms = state.counters.time_ms
+    if funded_ms and not max(funded_ms, now_ms + 1) <= last_ms < NEVER_MS:  # whoever could start now starts, unfunded
         return False
     reservations.starts_ms[workload] = 0 if last_ms == NEVER_MS else last_ms
     if last_ms < NEVER_MS:

@@ -177,8 +177,13 @@ def check_reservations(state: State, kept: Reservations) -> None:
 
 
 def gone_by_ms(state: State, row: int) -> int:
-    """Return when a run has given its GPUs back, by what it says or because it may be told to go."""
+    """Return when a run has given its GPUs back, by what it says or because it may be told to go.
+
+    Who was told to go in this very cycle could be told when the reservation was made: his grace is no delay, somebody has to ask.
+    """
     run, now_ms = state.run, state.counters.time_ms
+    if int(run.state[row]) == schema.STOPPING and int(run.stop_seq[row]) == state.counters.seq:
+        return now_ms
     if int(run.state[row]) == schema.STOPPING:
         return max(int(run.stop_by_ms[row]), now_ms)
     fair = int(state.pool.policy[int(run.pool[row])]) == schema.FAIR

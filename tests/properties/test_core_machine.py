@@ -173,7 +173,7 @@ def play(seed: int, actions: int, policies: Sequence[str] = ()) -> tuple[Books, 
     return books, drains
 
 
-@pytest.mark.parametrize("seed", [4, 6, 15, 17, 19])
+@pytest.mark.parametrize("seed", [3, 13, 15, 19, 34])
 def test_safety_over_a_long_seeded_story(seed: int) -> None:
     """Long enough to come to what matters: debts, evictions, places kept."""
     assert play(seed, actions=110)[0].preemptions > 0
@@ -181,7 +181,7 @@ def test_safety_over_a_long_seeded_story(seed: int) -> None:
 
 def test_safety_while_nodes_are_drained() -> None:
     """Runs are asked to leave, and drained nodes take what is over in time."""
-    asked, taking = (play(seed, actions=110)[1] for seed in (38, 33))
+    asked, taking = (play(seed, actions=110)[1] for seed in (138, 106))
 
     assert asked.drained > 0
     assert taking.placed > 0

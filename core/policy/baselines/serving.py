@@ -7,8 +7,6 @@ then on others start, and take, only where they do not delay it.
 
 from __future__ import annotations
 
-import numpy as np
-
 from apportion.core.policy.baselines.baseline import Baseline
 from apportion.core.policy.baselines.evicting import evict_for
 from apportion.core.policy.baselines.waiting import Order
@@ -56,8 +54,7 @@ def _pass(
             continue
         losers = None
         if taker is not None:  # however short it is: who is asked to go may take his grace
-            kept = np.maximum(reservations.from_takers(workload), reservations.closing_for_takers(state, workload))
-            losers = evict_for(state, emit, shares, workload, kept, taker)
+            losers = evict_for(state, emit, shares, workload, reservations.from_takers(state, workload), taker)
         if losers is not None:
             add_running(state, shares, workload, 1)
             for loser in losers:
