@@ -18,7 +18,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record
 
 POLICIES: tuple[Any, ...] = ("fair", "fair", "fair_tree", "drf", "priority", "fifo")
-SEED, CYCLES, RECORDS = 6, 300, 4_000
+SEED, CYCLES, RECORDS = 1, 300, 4_000
 
 
 def write(path: Path) -> None:
