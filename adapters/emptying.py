@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from apportion.core.units import NEVER_MS
+
 if TYPE_CHECKING:
     from apportion.core.engine import Core
     from apportion.core.events import NodeDrained
@@ -36,7 +38,7 @@ def plan(core: Core, node: str) -> list[dict[str, Any]]:
     ``asked_ms`` is the latest instant at which it is asked to go, as things stand; None for who is not asked. ``gone_ms`` is when
     it has given its GPUs back by what is known; None where nothing says when.
     """
-    from apportion.core.policy.draining import NEVER_MS, asks_of
+    from apportion.core.policy.draining import asks_of
     from apportion.core.state.holdings import runs_on_node
 
     state = core.state
@@ -60,7 +62,6 @@ def empty_ms(rows: list[dict[str, Any]], now_ms: int) -> int | None:
 
 
 def _row(core: Core, place: int, row: int, ask_ms: int, forced: bool) -> dict[str, Any]:
-    from apportion.core.policy.draining import NEVER_MS
     from apportion.core.state import schema
 
     state, run, now_ms = core.state, core.state.run, core.state.counters.time_ms

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.state.state import State
+from apportion.core.units import NEVER_MS
 
-NEVER_MS = 1 << 60
 PLANNED_MAX = 100  # changes ahead, per line
 
 Entitlement = tuple[int, int]  # share_ppm, closed

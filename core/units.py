@@ -33,6 +33,7 @@ MAX_PLACES = 1 << 16  # of nodes in a pool's topology order, gaps included
 MAX_POOL_MILLI = 16_384 * MILLI
 MAX_TIME_MS = 1 << 42  # the year 2109
 MAX_ELAPSED_MS = 2 * 366 * MS_PER_DAY
+NEVER_MS = 1 << 60  # an instant after all others: of what states no end, or is not asked for
 MAX_DURATION_MS = 366 * MS_PER_DAY
 MAX_GRANT_GPU_US = 1 << 58
 MAX_BALANCE_GPU_US = 1 << 61  # of all grants of one line together

@@ -21,7 +21,7 @@ from apportion.core.fold import users
 from apportion.core.fold.access import ROLES, No, is_operator, may_administer, not_permitted
 from apportion.core.reasons import Refusal
 from apportion.core.state.state import ADMINISTER, CHARGE, WEIGHT_SHIFT, State
-from apportion.core.units import PPM
+from apportion.core.units import NEVER_MS, PPM
 
 
 def find_line(state: State, pool: str, path: str) -> int | No:
@@ -52,7 +52,7 @@ def budget_set(state: State, event: BudgetSet, principal: str, _seq: int) -> No 
     budget = state.budget
     row = budget.row_of.get(state.budget_key(event.pool, event.budget))
     from_ms = max(event.from_ms, state.counters.time_ms)
-    until_ms = event.until_ms or planned.NEVER_MS
+    until_ms = event.until_ms or NEVER_MS
     if until_ms <= from_ms:
         return No(Refusal.INVALID_DATA, "until_ms", "must be after the beginning", {"from_ms": from_ms}, event.budget)
     if row is not None and len(planned.changes_of(state, row)) > planned.PLANNED_MAX - 2:
@@ -117,7 +117,7 @@ def budget_closed(state: State, event: BudgetClosed, principal: str, _seq: int) 
     if any(planned.ever_open(state, child) for child in below):
         return No(Refusal.BUDGET_IN_USE, "budget", "close the budgets below it first", entity=event.budget)
     ledger.accrue(state, state.counters.time_ms)
-    planned.paint(state, row, state.counters.time_ms, planned.NEVER_MS, (int(budget.share_ppm[row]), 1))
+    planned.paint(state, row, state.counters.time_ms, NEVER_MS, (int(budget.share_ppm[row]), 1))
     drop_schedule(state, row)
     ledger.refresh_barred(state)
     state.counters.dirty = 1

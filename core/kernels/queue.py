@@ -13,9 +13,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-I64 = NDArray[np.int64]
+from apportion.core.units import NEVER_MS
 
-NEVER_MS = 1 << 60  # the end of what states none
+I64 = NDArray[np.int64]
 
 
 @njit(cache=True)

@@ -27,12 +27,10 @@ from apportion.core.policy.starting import add_running
 from apportion.core.reasons import NodeReason, Payer
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import gpu_us
+from apportion.core.units import NEVER_MS, gpu_us
 
 I64 = NDArray[np.int64]
 Bits = NDArray[np.bool_]
-
-NEVER_MS = 1 << 60
 
 
 class Asks(NamedTuple):

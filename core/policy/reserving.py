@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 from apportion.core.policy.fitting import earliest_nodes
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MS_PER_DAY
+from apportion.core.units import MS_PER_DAY, NEVER_MS
 
 I64 = NDArray[np.int64]
 
 UNKNOWN_RUNTIME_MS = MS_PER_DAY
-NEVER_MS = 1 << 60
 
 
 @dataclass

@@ -155,7 +155,7 @@ def test_oracle_by_hand() -> None:
     racks = [0, 1, 1]
 
     def fewest(nodes: int, gpus: int, **wish: object) -> int | None:
-        return oracles.fewest_domains(cluster, 0, nodes, gpus * 1_000, 1, Wants(**wish))  # type: ignore[arg-type]
+        return oracles.fewest_domains(cluster, 0, nodes, gpus * 1_000, 1, Wants(**wish))  # type: ignore[arg-type]  # as drawn
 
     assert fewest(3, 1, near=racks) == 2
     assert fewest(3, 1, within=racks) is None

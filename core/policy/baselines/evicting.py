@@ -58,7 +58,7 @@ def _plan(
     asked = list(_victims(state, shares, workload, baseline))
     if int(state.pool.idle_milli[pool]) + sum(int(state.run.gpus_milli[victim]) for victim in asked) < need:
         return None
-    gone, fewest, most, gpus = 0, 1, len(asked), []
+    gone, fewest, most = 0, 1, len(asked)
 
     def fit(count: int) -> list[int]:
         nonlocal gone
