@@ -92,7 +92,7 @@ def test_the_source_distribution_holds_what_is_needed_to_test_it(built: Path) ->
         "pyproject.toml",
         "README.md",
         "LICENSE",
-        "core/events.py",
+        "core/events/register.py",
         "tests/test_tidy.py",
         "constraints.txt",
         "Makefile",

@@ -1,0 +1,38 @@
+"""The event that sets the rules of a pool.
+
+Pure data; bounds are checked at the door, the fold applies them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from apportion.core.events.event import Event
+from apportion.core.fields import Name, Text, WeightMilli
+from apportion.core.units import MS_PER_DAY
+
+
+class PolicyActivated(Event, frozen=True):
+    """Replace the rules of a pool. Absent fields keep their value; a pool starts as ``fair``.
+
+    Another policy begins with nothing owed and no usage remembered. ``fifo``, ``priority``, ``fair_tree`` and ``drf`` are
+    baselines to compare with: under them everything that runs is paid by its budget while that has GPU time left.
+    """
+
+    pool: Name
+    policy: Literal["fair", "fifo", "priority", "fair_tree", "drf"] | None = None
+    quantum_ms: Annotated[int, Meta(ge=1_000, le=7 * MS_PER_DAY)] | None = None  # q: default protected time
+    horizon_ms: Annotated[int, Meta(ge=1_000, le=4 * 3_600_000)] | None = None  # tau of the allowance
+    protected_cap_ms: Annotated[int, Meta(ge=1_000, le=30 * MS_PER_DAY)] | None = None
+    heartbeat_timeout_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None
+    start_timeout_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None
+    review_ms: Annotated[int, Meta(ge=1_000, le=MS_PER_DAY)] | None = None  # longest time between two cycles with work
+    node_loss_refund: Literal["unconfirmed", "since_checkpoint", "whole_run"] | None = None
+    idle_hold_ms: Annotated[int, Meta(ge=60_000, le=30 * MS_PER_DAY)] | None = None  # a run that does no work so long is shown
+    idle_hold_action: Literal["none", "demote"] | None = None  # demote: then its budget no longer pays for it
+    half_life_ms: Annotated[int, Meta(ge=60_000, le=366 * MS_PER_DAY)] | None = None  # of usage, as fair_tree remembers it
+    bank_ms: Annotated[int, Meta(ge=0, le=7 * MS_PER_DAY)] | None = None  # of its share that an idle budget stays owed; 0 = none
+    weight_milli: WeightMilli | None = None
+    reason: Text = ""
