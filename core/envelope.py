@@ -2,7 +2,7 @@
 
 ``Record`` is what the log assigns (sequence, stored time, subject) plus the bytes as published. ``Envelope`` is what
 the producer wrote. Decoding is in two steps: envelope first, payload second by ``(type, v)`` through the upcasters of
-``events.py``; so a payload nobody can read still has a readable name and place.
+``events``; so a payload nobody can read still has a readable name and place.
 
 Pure functions of bytes. Never trusts an identity inside a body: the principal is a token of the subject, because the
 server enforces subjects.

@@ -14,7 +14,7 @@ _CODE = (
     "allocations.py", "budgets.py", "capacity.py", "clock.py", "cycles.py", "drains.py", "folding.py", "heartbeats.py",
     "journal.py", "ledger.py", "moment.py", "runner.py", "sheet.py", "workloads.py",
 )  # fmt: skip
-_WORDS = ("decisions.py", "envelope.py", "events.py", "units.py")
+_WORDS = ("decisions.py", "envelope.py", "fields.py", "units.py")
 
 
 @functools.cache
@@ -33,6 +33,8 @@ def fingerprint() -> str:
     texts = [*schema_files()]
     texts += [(code / name).read_text(encoding="utf-8") for name in _CODE]
     texts += [(words / name).read_text(encoding="utf-8") for name in _WORDS]
+    events = (entry for entry in (words / "events").iterdir() if entry.name.endswith(".py"))
+    texts += [entry.read_text(encoding="utf-8") for entry in sorted(events, key=lambda entry: entry.name)]
     for text in texts:
         hasher.update(b"%d\n" % len(text))
         hasher.update(text.encode())
