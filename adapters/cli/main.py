@@ -26,6 +26,7 @@ from apportion.adapters.cli import (
     reads,
     sharing,
     statements,
+    what_fits,
     writes,
 )
 from apportion.adapters.cli.failure import FAILED, INTERRUPTED, USAGE, Failure
@@ -86,7 +87,7 @@ def _root(
         os.environ["APPORTION_DIR"] = directory
 
 
-for module in (reads, sharing, jobs, writes, budgets, statements, nodes, events, checks, auditing, comparing, local):
+for module in (reads, what_fits, sharing, jobs, writes, budgets, statements, nodes, events, checks, auditing, comparing, local):
     module.add_to(app)
 
 
