@@ -52,7 +52,8 @@ class Folding:
             *(pair.open for pair in self.intervals), self.capacity.now, self.heartbeats.open,
         )  # fmt: skip
         self.sheets: tuple[Sheet, ...] = (
-            self.cycles.log, self.cycles.cycles, self.cycles.decisions, self.workloads.asked, self.workloads.priorities,
+            self.cycles.log, self.cycles.cycles, self.cycles.decisions, self.workloads.asked, self.workloads.wishes,
+            self.workloads.priorities,
             *(pair.closed for pair in self.intervals), self.ledger.lines, self.heartbeats.closed, self.capacity.pools,
             self.capacity.policies, self.capacity.versions, self.budgets.versions, self.budgets.members,
             self.budgets.schedules, self.log,

@@ -22,7 +22,7 @@ import msgspec
 
 from apportion.core.errors import ApportionError
 
-JSON_COLUMNS = frozenset(("body", "command", "detail", "numbers", "pieces"))
+JSON_COLUMNS = frozenset(("body", "command", "detail", "labels", "numbers", "pieces", "pools"))
 _ALIASES = {"budget_list": "budgets", "budget_show": "budget"}
 _PARAMETER = re.compile(r"^-- ([a-z_]+) (varchar|bigint|boolean)(?: ([^:]+?))?(?::\s*(.*))?$")
 _NAME = re.compile(r"\$([a-z_]+)")

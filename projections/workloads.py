@@ -25,7 +25,12 @@ from apportion.projections.moment import Decided, Said
 from apportion.projections.sheet import Intervals, Sheet
 
 PENDING, PLACED, RUNNING, STOPPING = "pending", "placed", "running", "stopping"
+_WISHES = (
+    "pools", "loose", "within", "near", "labels", "gpu_memory_mib", "cpu_milli", "memory_mib", "exclusive", "block", "apart",
+    "apart_level",
+)  # fmt: skip
 _STATE = ("state_id", "workload", "state", "run", "budget", "pool", "from_seq", "from_ms")
+_NO_WISH = (False, "", "", "{}", 0, 0, 0, False, False, "", "")
 
 
 @dataclass(slots=True)
@@ -48,6 +53,7 @@ class Workloads:
             "budget", "gpus_milli", "nodes", "milli_per_node", "min_runtime_ms", "expected_runtime_ms",
             "checkpoint_interval_ms", "grace_ms", "priority", "auto_resume", "max_failures", "command",
         )  # fmt: skip
+        self.wishes = Sheet("fact.wish", "workload", "seq", *_WISHES)
         self.priorities = Sheet("fact.priority", "seq", "time_ms", "workload", "priority", "principal", "reason")
         self.states = Intervals("fact.workload_state", _STATE, ("to_seq", "to_ms"))
         self.live: dict[str, Live] = {}
@@ -93,6 +99,12 @@ class Workloads:
             asked.auto_resume, asked.max_failures, encode(asked.command).decode(),
         )  # fmt: skip
         self.asked.rows.append(row)
+        wish = (
+            asked.loose, asked.within or "", asked.near or "", encode(asked.labels).decode(), asked.gpu_memory_mib, asked.cpu_milli,
+            asked.memory_mib, asked.exclusive, asked.block, asked.apart or "", asked.apart_level or "",
+        )  # fmt: skip
+        if len(asked.pools) > 1 or wish != _NO_WISH:
+            self.wishes.rows.append((asked.workload, said.seq, encode(asked.pools).decode(), *wish))
 
     def _begin(self, seq: int, time_ms: int, workload: str, live: Live, state: str, run: int) -> None:
         live.state_id = self.states.begin(workload, state, run, live.budget, live.pool, seq, time_ms)

@@ -18,6 +18,7 @@ from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import percent_or_dash
 from apportion.adapters.cli.telling import decision_lines, piece_words
 from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, verb, whole
+from apportion.adapters.cli.wishes import options_of
 from apportion.adapters.wording import words_of
 
 PANEL = "Look"
@@ -186,6 +187,7 @@ def _job_lines(row: dict[str, Any]) -> list[str]:
         f"{row['workload']}{name}: {row['state']}{ended}",
         f"  {row['principal']} submitted it {render.when(row['submitted_ms'])} to {row['budget']} in pool {row['pool']}",
         f"  {', '.join(wish)}",
+        *([f"  with {asked}"] if (asked := options_of(row)) else []),
         *told,
     ]
 

@@ -1,14 +1,16 @@
-"""The shape that ``submit`` asks for, and what it may ask of nodes beside GPUs: the options, one type each.
+"""The shape that ``submit`` asks for, and what it may ask of nodes beside GPUs: the options, one type each, and back again.
 
-Types alone: what they mean is ``WorkloadSubmitted``; whether it can be had is the core's answer.
+What they mean is ``WorkloadSubmitted``; whether it can be had is the core's answer.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
+from apportion.adapters import render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.verbs import typed
 
@@ -82,3 +84,18 @@ def apart_of(text: str | None) -> dict[str, str | None]:
     """Return group and level that were typed."""
     group, _, level = (text or "").partition("/")
     return {"apart": group or None, "apart_level": level or None}
+
+
+def options_of(row: Mapping[str, Any]) -> str:
+    """Return the wish of a stored workload as one would type it: ``--within rack --cpu 64``; "" for one without."""
+    words = [OPTIONS[name] for name in ("loose", "exclusive", "block") if row[name]]
+    words += [f"{OPTIONS[name]} {row[name]}" for name in ("within", "near") if row[name]]
+    words += [f"--label {name}={value}" for name, value in row["labels"].items()]
+    words += [f"{OPTIONS[name]} {row[name]}MiB" for name in ("gpu_memory_mib", "memory_mib") if row[name]]
+    if row["cpu_milli"]:
+        words.append(f"--cpu {render.gpu_count(row['cpu_milli'])}")
+    if row["apart"]:
+        words.append(f"--apart {row['apart']}" + (f"/{row['apart_level']}" if row["apart_level"] else ""))
+    if len(row["pools"]) > 1:
+        words += [f"--pool {name}" for name in row["pools"]]
+    return render.clean(" ".join(words))

@@ -59,6 +59,24 @@ create table fact.workload (
     command varchar        -- JSON list
 );
 
+-- What it asked for beside so many GPUs on so many nodes. No row: nothing, and one pool.
+create table fact.wish (
+    workload varchar,
+    seq bigint,            -- of the submission
+    pools varchar,         -- JSON list, in order of wish
+    loose boolean,         -- GPUs wherever they are
+    within varchar,        -- level of which all must be in one domain; '' = none
+    near varchar,          -- level of which it should be in as few domains as can be
+    labels varchar,        -- JSON object
+    gpu_memory_mib bigint, -- of each GPU
+    cpu_milli bigint,      -- of each node; of a loose one for each GPU
+    memory_mib bigint,
+    exclusive boolean,
+    block boolean,
+    apart varchar,         -- group of its budget of which no two are in one domain of apart_level ('' = node)
+    apart_level varchar
+);
+
 create table fact.priority (
     seq bigint,
     time_ms bigint,
