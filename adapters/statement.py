@@ -102,7 +102,7 @@ class Statement:
         return [ends[0], *({**where, **line} for line in self.lines), ends[1]]
 
 
-POSTINGS: dict[str, str] = {"grant": "granted", "lapse": "lapsed"}
+POSTINGS: dict[str, str] = {"grant": "granted", "withdrawal": "taken back", "lapse": "lapsed"}
 
 
 def statement(budget: str, pool: str, period: tuple[int, int], edges: Sequence[Row], lines: Sequence[Row]) -> Statement:

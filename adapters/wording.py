@@ -94,7 +94,7 @@ REFUSAL: dict[Enum, Words] = {
     ),
     R.BALANCE_TOO_LOW: Words(
         "the budget does not have that much left[: {left_gpu_us} left]",
-        "transfer less, or ask for a grant",
+        "take less, or ask for a grant",
     ),
     R.NEVER_FITS: Words(
         "no pool named has, or ever had, nodes for this shape[: it needs {nodes_needed} such nodes of {nodes_able} there are]"

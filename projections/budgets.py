@@ -64,6 +64,12 @@ class Budgets:
             at, "grant", event.pool, [("issued", event.budget, -event.gpu_us), ("budget", event.budget, event.gpu_us)]
         )
 
+    def budget_withdrawn(self, at: Said, event: events.BudgetWithdrawn) -> None:
+        """GPU time is taken back out of a budget."""
+        self.ledger.post_event(
+            at, "withdrawal", event.pool, [("budget", event.budget, -event.gpu_us), ("issued", event.budget, event.gpu_us)]
+        )
+
     def grant_scheduled(self, at: Said, event: events.GrantScheduled) -> None:
         """GPU time will be put into a budget by the calendar."""
         self.schedules.rows.append(

@@ -180,6 +180,7 @@ class Folding:
             events.BudgetSet: budgets.budget_set,
             events.BudgetGranted: budgets.budget_granted,
             events.BudgetTransferred: budgets.budget_transferred,
+            events.BudgetWithdrawn: budgets.budget_withdrawn,
             events.GrantScheduled: budgets.grant_scheduled,
             events.BudgetClosed: budgets.budget_closed,
             events.MemberGranted: budgets.member_granted,

@@ -64,6 +64,7 @@ def add_to(app: typer.Typer) -> None:
     budget.command("show")(read_verb(budget_show.show))
     budget.command("set")(write_verb(set_))
     budget.command("grant")(write_verb(grant))
+    budget.command("withdraw")(write_verb(withdraw))
     budget.command("plan")(write_verb(plan))
     budget.command("transfer")(write_verb(transfer))
     budget.command("close")(write_verb(close))
@@ -153,6 +154,20 @@ async def grant(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = ""
         if place.dry_run:
             return await known_of(source, place, event, budget=budget)
         subject = f"{render.gpu_time(hours)} for {budget}"
+        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
+
+
+async def withdraw(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = "") -> Answer:
+    """Take GPU-hours back out of a budget: what is not spent, and not promised to protected runs."""
+    from apportion.core.events import BudgetWithdrawn
+
+    async with opened(place) as source:
+        event = checked(
+            BudgetWithdrawn, _OPTIONS, pool=await one_pool(source, pool), budget=budget, gpu_us=hours, reason=place.reason
+        )
+        if place.dry_run:
+            return await known_of(source, place, event, budget=budget)
+        subject = f"{render.gpu_time(hours)} taken back from {budget}"
         return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
 
 

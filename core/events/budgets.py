@@ -39,6 +39,15 @@ class BudgetGranted(Event, frozen=True):
     reason: Text = ""
 
 
+class BudgetWithdrawn(Event, frozen=True):
+    """Take back GPU time that was put into the budget and is neither spent nor promised to protected runs."""
+
+    pool: Name
+    budget: BudgetPath
+    gpu_us: GpuUs
+    reason: Text = ""
+
+
 class GrantScheduled(Event, frozen=True):
     """Put GPU time into a budget at the first instant of every month or quarter (UTC), or once; meters it from the first one on.
 

@@ -1,4 +1,4 @@
-"""Fold of money: GPU time put into budget lines by hand or by the calendar, and moved between them.
+"""Fold of money: GPU time put into budget lines by hand or by the calendar, taken back, and moved between them.
 
 A line is metered from its first grant on; time it charged before counts against nothing. By the calendar: the event stands in
 the ``schedule``, a cycle decides what a period that is due brings and takes (``policy.granting``), and ``issued`` applies it. So
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from apportion.core import ledger, planned
 from apportion.core.decisions import GrantIssued
-from apportion.core.events import BudgetGranted, BudgetTransferred, GrantScheduled
+from apportion.core.events import BudgetGranted, BudgetTransferred, BudgetWithdrawn, GrantScheduled
 from apportion.core.fold.access import No, is_operator, may_administer, not_permitted
 from apportion.core.fold.budgets import drop_schedule, find_line
 from apportion.core.reasons import Refusal
@@ -53,6 +53,25 @@ def budget_granted(state: State, event: BudgetGranted, principal: str, _seq: int
         return row
     ledger.accrue(state, state.counters.time_ms)
     _put_in(state, row, event.gpu_us)
+    ledger.refresh_barred(state)
+    state.counters.dirty = 1
+    return None
+
+
+def budget_withdrawn(state: State, event: BudgetWithdrawn, principal: str, _seq: int) -> No | None:
+    """Take unspent time out of a metered line; what is spent, or promised to protected runs, stays."""
+    if not is_operator(state, principal):
+        return not_permitted(principal, f"take GPU time back from {event.budget}: that is for operators")
+    row = find_line(state, event.pool, event.budget)
+    if isinstance(row, No):
+        return row
+    if not state.budget.metered[row]:
+        return No(Refusal.INVALID_DATA, "budget", "it was never granted GPU time", entity=event.budget)
+    ledger.accrue(state, state.counters.time_ms)
+    left = int(state.budget.granted_us[row]) - ledger.committed_us(state, row)
+    if event.gpu_us > left:
+        return No(Refusal.BALANCE_TOO_LOW, "gpu_us", numbers={"left_gpu_us": left}, entity=event.budget)
+    state.budget.granted_us[row] -= event.gpu_us
     ledger.refresh_barred(state)
     state.counters.dirty = 1
     return None

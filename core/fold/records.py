@@ -220,6 +220,7 @@ _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = 
     events.BudgetSet: budgets.budget_set,
     events.BudgetGranted: grants.budget_granted,
     events.BudgetTransferred: grants.budget_transferred,
+    events.BudgetWithdrawn: grants.budget_withdrawn,
     events.GrantScheduled: grants.grant_scheduled,
     events.BudgetClosed: budgets.budget_closed,
     events.MemberGranted: budgets.member_granted,
@@ -237,7 +238,7 @@ _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = 
     events.ClockTick: _tick,
 }
 _QUIET = (events.NodeHeartbeat, events.RunProgressed, events.DemandObserved, events.ForecastPublished, events.ClockTick)
-_MONEY = (events.BudgetGranted, events.BudgetTransferred, events.GrantScheduled)
+_MONEY = (events.BudgetGranted, events.BudgetTransferred, events.BudgetWithdrawn, events.GrantScheduled)
 _KINDS: dict[str, _Kind] = {
     events.EVENT_TYPES[event]: _Kind(
         version=events.NEWEST[events.EVENT_TYPES[event]],

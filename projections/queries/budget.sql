@@ -30,7 +30,7 @@ line as (
     from fact.ledger as l
     left join fact.decision as d on d.seq = l.seq and d.position = l.position and d.type = 'grant.issued'
     left join raw.event_log as e on e.seq = coalesce(d.event_seq, l.seq)
-    where l.budget = $budget and l.account = 'budget' and l.kind in ('grant', 'transfer', 'lapse') and l.seq <= $seq
+    where l.budget = $budget and l.account = 'budget' and l.kind in ('grant', 'withdrawal', 'transfer', 'lapse') and l.seq <= $seq
     union all
     select 1, 'schedule', seq, time_ms, pool, budget, principal, reason, null,
         period || case carry when 'none' then '' when 'all' then ', all is carried over'

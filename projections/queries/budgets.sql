@@ -1,15 +1,15 @@
--- Which budgets are there, what is each entitled to, granted, and has it left?
+-- Which budgets are there, what is each entitled to, granted (less what was taken back), and has it left?
 -- pool varchar null
 with line as (
     select * from mart.budget_at($seq, $as_of_ms)
 ),
 moved as (
     select pool, budget, min(case when kind = 'grant' then time_ms end) as metered_ms, min(case when kind = 'grant' then seq end) as metered_seq,
-        sum(case when kind = 'grant' then amount_gpu_us else 0 end)::bigint as granted_gpu_us,
+        sum(case when kind in ('grant', 'withdrawal') then amount_gpu_us else 0 end)::bigint as granted_gpu_us,
         sum(case when kind = 'transfer' then amount_gpu_us else 0 end)::bigint as transferred_gpu_us,
         -sum(case when kind = 'lapse' then amount_gpu_us else 0 end)::bigint as lapsed_gpu_us
     from fact.ledger
-    where kind in ('grant', 'transfer', 'lapse') and account = 'budget' and seq <= $seq
+    where kind in ('grant', 'withdrawal', 'transfer', 'lapse') and account = 'budget' and seq <= $seq
     group by all
 ),
 charged as (

@@ -303,7 +303,7 @@ create table fact.ledger (
     position bigint,
     line bigint,
     time_ms bigint,
-    kind varchar,          -- grant | transfer | reserve | charge | void | unfunded | refund
+    kind varchar,          -- grant | withdrawal | transfer | reserve | charge | void | unfunded | refund
     pool varchar,
     budget varchar,
     account varchar,       -- issued | budget | reserved | used | pool_time | unfunded

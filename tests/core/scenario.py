@@ -303,6 +303,10 @@ class Scenario:
         )
         self.story.tell(event, by, event_id=id)
 
+    def do_withdraw(self, path: str, amount: str, pool: str = "p", by: str = OPERATOR, id: str = "") -> None:
+        event = ev.BudgetWithdrawn(pool=pool, budget=path, gpu_us=gpu_time_us(amount))
+        self.story.tell(event, by, event_id=id)
+
     def do_transfer(self, source: str, target: str, amount: str, pool: str = "p", by: str = OPERATOR, id: str = "") -> None:
         event = ev.BudgetTransferred(pool=pool, from_budget=source, to_budget=target, gpu_us=gpu_time_us(amount))
         self.story.tell(event, by, event_id=id)

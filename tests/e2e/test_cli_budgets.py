@@ -94,6 +94,9 @@ def test_budgets_and_members_are_changed_by_events_and_refusals_say_why(user: Us
     assert "cannot be laid out" in odd.err
     poor = user.run("budget transfer --from lab/new --to lab/robotics --gpu-hours 99", code=1)
     assert "refused" in poor.err
+    poor = user.run("budget withdraw lab/new --gpu-hours 99", code=1)
+    assert "does not have that much left: 1.5 GPU-h left" in poor.err
+    assert "accepted" in user.run("budget withdraw lab/new --gpu-hours 0.5 --reason much").out
     user.run("budget close lab/new")
     assert "closed" in user.run("submit --budget lab/new -- true", code=1).err
     assert "no job 'nothing'" in user.run("why nothing", code=2).err

@@ -67,7 +67,7 @@ class Account:
             parts = split_subject(record.subject)
             if (
                 parts
-                and parts[1] in ("budget.granted", "budget.transferred")
+                and parts[1] in ("budget.granted", "budget.withdrawn", "budget.transferred")
                 and self.core.state.counters.refused == refused
             ):
                 self._money(record.seq, parts[1], record.body)
@@ -83,6 +83,8 @@ class Account:
         at = (self.core.time_ms, seq)
         if isinstance(event, events.BudgetGranted):
             self.money.append((*at, "grant", event.budget, event.gpu_us))
+        elif isinstance(event, events.BudgetWithdrawn):
+            self.money.append((*at, "withdrawal", event.budget, -event.gpu_us))
         elif isinstance(event, events.BudgetTransferred):
             self.money.append((*at, "transfer", event.from_budget, -event.gpu_us))
             self.money.append((*at, "transfer", event.to_budget, event.gpu_us))
@@ -228,6 +230,7 @@ def night() -> Story:
             story.say(job("late", 1, budget="lab/a", name="night", min_runtime_ms=MINUTE_MS), "ann")
         if minute == 23 * 60:
             story.say(lent)
+            story.say(events.BudgetWithdrawn(pool="h100", budget="lab/b", gpu_us=HOUR_US, reason="too much"))
         story.say(events.NodeHeartbeat(node="n1", beat=minute), "n1")
         for placed in story.tick().decisions:
             if isinstance(placed, d.RunPlaced):
@@ -269,7 +272,11 @@ def test_a_night_by_hand() -> None:
         above = made(projection, "lab", START_MS, START_MS + DAY_MS)
         assert (above.word, above.opening_gpu_us) == ("used", 0)
         assert above.closing_gpu_us == 2_000 * (21 * HOUR_MS - MINUTE_MS) + 2 * hour
-        assert made(projection, "lab/b", START_MS, START_MS + DAY_MS).closing_gpu_us == 3 * hour
+        other = made(projection, "lab/b", START_MS, START_MS + DAY_MS)
+        assert other.parts() == [("granted", hour), ("transferred in", 2 * hour), ("taken back", -hour), ("charged for runs", 0)]
+        assert (other.closing_gpu_us, other.lines[-1]["reason"], other.lines[-1]["user"]) == (2 * hour, "too much", "ops")
+        (line,) = (row for row in queries.run(projection.con, "budgets").dicts() if row["budget"] == "lab/b")
+        assert (line["granted_gpu_us"], line["left_gpu_us"]) == (0, 2 * hour)
 
 
 def test_a_statement_that_does_not_add_up_is_not_shown() -> None:

@@ -22,7 +22,8 @@ from tests.core.story import Story
 
 START_MS = 1_769_731_200_000  # 2026-01-30, near the end of a month
 ACTIONS = (
-    "schedule", "schedule", "run", "run", "run", "end", "grant", "grant", "transfer", "close", "restart", "tick",
+    "schedule", "schedule", "run", "run", "run", "end", "grant", "grant", "transfer", "withdraw", "close", "restart",
+    "tick",
 )  # fmt: skip
 WAITS_MS = (0, 0, MS_PER_HOUR, 10 * MS_PER_HOUR, 2 * MS_PER_DAY, 31 * MS_PER_DAY, 100 * MS_PER_DAY)
 
@@ -86,6 +87,8 @@ def event_of(what: str, about: Any, now_ms: int) -> ev.Event | None:
         return ev.BudgetGranted(pool="p", budget=about, gpu_us=500 * GPU_US_PER_GPU_HOUR)
     if what == "transfer":
         return ev.BudgetTransferred(pool="p", from_budget=about, to_budget="B", gpu_us=GPU_US_PER_GPU_HOUR)
+    if what == "withdraw":
+        return ev.BudgetWithdrawn(pool="p", budget=about, gpu_us=GPU_US_PER_GPU_HOUR)
     if what == "close":
         return ev.BudgetClosed(pool="p", budget=about)
     return None

@@ -8,7 +8,7 @@ from (
     select seq, 'pool' from dim.pool union all
     select seq, 'priority' from fact.priority union all
     select seq, 'workload' from fact.workload union all
-    select seq, 'grant or transfer' from fact.ledger where kind in ('grant', 'transfer') union all
+    select seq, 'money' from fact.ledger where kind in ('grant', 'withdrawal', 'transfer') union all
     select seq, 'grant schedule' from dim.grant_schedule union all
     select started_seq, 'run started' from fact.run_closed where started_seq > 0
 ) as x
