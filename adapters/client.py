@@ -146,7 +146,8 @@ class Client:
         now_ms = time.time_ns() // 1_000_000  # information only; the log assigns the time of record
         body = encode_event(event, event_id=event_id, at_ms=now_ms, cause=cause, flow=flow)
         try:
-            ack = await asyncio.wait_for(self._publisher.publish(subject, body, event_id), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                ack = await self._publisher.publish(subject, body, event_id)
         except TimeoutError:
             raise Unanswered(subject, event_id, timeout_s) from None
         return Published(ack.seq, event_id, ack.duplicate)
@@ -191,7 +192,8 @@ class Client:
         whenever that runs.
         """
         try:
-            return await asyncio.wait_for(self._answer(seq), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await self._answer(seq)
         except TimeoutError:
             raise Undecided(
                 f"no cycle has read the event at seq {seq} within {timeout_s:g} s: it is stored, and waits for a core; "

@@ -151,6 +151,17 @@ def test_nothing_is_left_for_later_in_a_comment() -> None:
     assert not found, "do it now, or open an issue; a note in the code is read by nobody:\n" + "\n".join(found)
 
 
+def test_waits_hear_that_they_are_cancelled() -> None:
+    calls = [
+        place(path, node.lineno)
+        for path in python_files(*PACKAGES)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for"
+    ]
+
+    assert not calls, f"{calls}: asyncio.wait_for of Python 3.11 drops cancellations; use `async with asyncio.timeout(..)`"
+
+
 def test_no_addresses_of_machines_or_package_indexes() -> None:
     patterns = {
         "an index address; where packages come from is the machine's setting": re.compile(

@@ -98,9 +98,8 @@ async def send(
     body = encode_event(event, event_id=event_id, at_ms=now_ms())
     publisher = await Publisher.open(source.connection)
     try:
-        ack = await asyncio.wait_for(
-            publisher.publish(subject_of(place.principal, event_type), body, event_id), place.timeout_ms / 1000
-        )
+        async with asyncio.timeout(place.timeout_ms / 1000):
+            ack = await publisher.publish(subject_of(place.principal, event_type), body, event_id)
     except TimeoutError:
         raise unreachable(
             f"{event_type}: the log did not confirm it within {render.duration(place.timeout_ms)}",

@@ -141,7 +141,8 @@ async def project(home: Home, parent: Parent) -> None:
                 await feed(projection, bus.events, bus.decisions)
                 tell(Progress(projection.position.seq, projection.position.decision_seq))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(hurry.wait(), STEP_S)
+                    async with asyncio.timeout(STEP_S):
+                        await hurry.wait()
             projection.refresh()
             at = projection.position
         tell(Progress(at.seq, at.decision_seq, done=True))

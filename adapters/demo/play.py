@@ -164,7 +164,8 @@ class _Stage:
                 [publish_command(event.subject.encode(), b"", b"", event.body) for event in events]
             )
             if not batch.done():
-                await asyncio.wait_for(batch, ANSWER_S)
+                async with asyncio.timeout(ANSWER_S):
+                    await batch
             last = service.core.last_batch
             if last is None or last.seq != published:
                 raise ApportionError(

@@ -76,7 +76,8 @@ class Follower:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), END_S)
+            async with asyncio.timeout(END_S):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -142,7 +142,8 @@ class MemoryTail(Generic[T]):
                 return []
             self._event.clear()
             try:
-                await asyncio.wait_for(self._event.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._event.wait()
             except TimeoutError:
                 return []
 

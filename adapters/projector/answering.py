@@ -133,7 +133,8 @@ class Answering:
             event_seq = params["event_seq"] = _count(params, "event_seq")
             await follower.reach(event_seq, _timeout_s(params, "wait_ms"))
         try:
-            await asyncio.wait_for(follower.fresh(), LIMIT_S)
+            async with asyncio.timeout(LIMIT_S):
+                await follower.fresh()
         except TimeoutError:
             raise Refusal("time", f"the projection did not become readable within {LIMIT_S:g} s", "ask again") from None
         seq, at_ms = _optional(params, "seq"), _optional(params, "at_ms")
