@@ -21,9 +21,10 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, Literal, NamedTuple, cast
 
-from apportion.adapters.fairness import kernels, scenarios, traces
+from apportion.adapters.fairness import bound, kernels, scenarios, traces
 from apportion.adapters.fairness.play import Limits
 from apportion.adapters.fairness.setting import Setting
+from apportion.core.units import MS_PER_DAY
 
 Part = Literal["steady", "big", "change", "parking", "gang", "nights", "trace"]
 PARTS: tuple[Part, ...] = ("steady", "big", "change", "parking", "gang", "nights", "trace")
@@ -97,7 +98,9 @@ def play(task: Task) -> scenarios.Figures:
     policy = NAMES.get(task.policy, task.policy)
     if task.part == "trace":
         trace = traces.load(task.trace, policy)
-        return scenarios.ordinary(trace.setting, trace.jobs, limits=task.limits)
+        figures = scenarios.ordinary(trace.setting, trace.jobs, limits=task.limits)
+        to_ms = traces.DAYS * MS_PER_DAY
+        return figures | {"occupancy_bound_pct": bound.most_busy_pct(trace.jobs, trace.setting.gpus, MS_PER_DAY, to_ms)}
     setting = Setting(policy=policy)
     if task.part in ("steady", "big"):
         reach_milli = 4_000 if task.part == "big" else 1_000
