@@ -1,10 +1,10 @@
 """The published placement experiment on the openb traces: best fit and FGD against what was published, and our packing.
 
-``data`` is a folder laid out like ``fgd-openb`` (``csv/`` and ``expected_results/``); only the traces in it are played, 10 ``seeds``
-from 42 on as published (the streams are drawn by our own generator). ``best_fit`` and ``fgd`` are the published baselines. A run
-takes about half a second of a core, the nine traces of that folder with three packings some three minutes; ``workers`` shares them.
-Our packing, ``balanced``, knows what the published FGD knows: the mix of the whole trace, not the order of what comes. Its rule has
-no number that was fitted to a trace; the choice among the rules tried was made on seeds 1 and 2.
+``data`` is a folder laid out like ``fgd-openb`` (``csv/`` and ``expected_results/``); only the traces in it are played, 10
+``seeds`` from 42 on as published (the streams are drawn by our own generator). ``best_fit`` and ``fgd`` are the published
+baselines. A run takes about half a second of a core, the nine traces there with three packings some three minutes; ``workers``
+shares them. Our packing, ``balanced``, knows what the published FGD knows: the mix of the whole trace, not the order of what comes.
+Its rule has no number that was fitted to a trace; the choice among the rules tried was made on seeds 1 and 2.
 
 Numbers are per cent of all GPUs that are allocated when 130 % were asked for, their differences points. Progress goes to stderr.
 """

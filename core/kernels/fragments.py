@@ -12,7 +12,8 @@ Fragmentation", USENIX ATC 2023 (FGD). Scores of a node for a task, the highest 
               as much CPU per GPU as the mix does on average. The fragment sees the next task only, and finds a node sound until
               one more no longer fits; what is stranded is seen from the first task on that takes more CPU than its part.
 
-Pure; int64. The sum of a mix's weights is at most ``WEIGHT_MAX``, so that no product leaves int64: 72,000 milli x 10^7 x 10^6.
+Pure; int64. The sum of a mix's weights is at most ``WEIGHT_MAX``, CPU at most ``CPU_MILLI_MAX``, so that no product leaves int64:
+72,000 milli x 10^7 x 10^6, and 10^8 x 10^7 x 1,000.
 Naive equivalent: ``tests/core/test_fragments.py``, in Python with fractions and a real sigmoid.
 """
 
@@ -33,6 +34,7 @@ WEIGHT, GPUS, MILLI, CPU_MILLI, MEMORY_MIB, MODELS, COLUMNS = 0, 1, 2, 3, 4, 5, 
 
 WHOLE = 1_000
 WEIGHT_MAX = 10_000_000
+CPU_MILLI_MAX = 100_000_000  # of a task or a node: a hundred thousand cores
 NOWHERE = -(1 << 62)  # the score of a node that has no place for the task
 BEST_FIT_CPU_MILLI, BEST_FIT_GPU_MILLI = 128_000, 8_000
 FINE = 10_000  # of a score of BALANCED: one milli-GPU of fragment
@@ -185,3 +187,29 @@ def best_node(
         if score[node] > NOWHERE and (best < 0 or score[node] > score[best]):
             best = node
     return best
+
+
+@njit(cache=True)
+def fill_ranks(
+    packing: int, asked: I64, mix: I64, pool_row: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64,
+    free: I64, cpu_milli: I64, memory_mib: I64, rank: I64,
+) -> None:  # fmt: skip
+    """Fill ``rank`` with the scores of a pool's nodes for one task, or for a fraction with those of their GPUs.
+
+    ``NOWHERE`` where there is no place for it. Whether it may be there is not asked here: that is for ``pack.find_gpus``.
+    """
+    weight, per_gpu = _weight(mix), cpu_per_gpu(mix)
+    trial = np.zeros(MAX_NODE_GPUS, dtype=np.int64)
+    fraction = asked[GPUS] == 1 and asked[MILLI] < WHOLE
+    rank[:] = NOWHERE
+    for node in range(node_rows):
+        first, gpus, cpu, memory = node_first[node], node_gpus[node], cpu_milli[node], memory_mib[node]
+        if node_pool[node] != pool_row or not _fits(asked, gpus, free, first, cpu, memory, asked[MODELS]):
+            continue
+        before = fragment(first, gpus, free, cpu, memory, asked[MODELS], mix)
+        for k in range(gpus if fraction else 1):
+            if not fraction or free[first + k] >= asked[MILLI]:
+                rank[first + k if fraction else node] = _score(
+                    packing, asked, k if fraction else -1, first, gpus, free, cpu, memory, asked[MODELS], mix, weight, per_gpu,
+                    before, trial,
+                )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from apportion.core.kernels import fragments
+from apportion.core.state import schema
 from tests.strategies import I64, column
 
 quick = settings(derandomize=True, max_examples=300, deadline=None)
@@ -210,6 +211,34 @@ def chosen(
         column([one.memory_mib for one in nodes]), column([one.models for one in nodes]),
     )  # fmt: skip
     return int(node), int(memory.position[node]) if node >= 0 else -1
+
+
+@quick
+@given(st.sampled_from([fragments.FGD, fragments.BALANCED]), tasks(st.just(0)), nodes_of_one_to_four(), mixes())
+def test_ranks_are_the_scores_of_nodes_or_of_gpus_for_a_fraction(
+    packing: int, asked: Asked, nodes: list[Node], mix: list[Asked]
+) -> None:
+    asked, mix = replace(asked, models=-1), [replace(one, models=-1) for one in mix]
+    sizes, of_gpus = [len(node.free) for node in nodes], asked.gpus == 1 and asked.milli < 1_000
+    first = [sum(sizes[:number]) for number in range(len(sizes))]
+    pools = [number % 2 for number in range(len(nodes))]
+    rank = np.zeros(sum(sizes) if of_gpus else len(nodes), dtype=np.int64)
+
+    fragments.fill_ranks(
+        packing, column(asked.row), table(mix), 0, len(nodes), column(pools), column(first), column(sizes),
+        column([left for one in nodes for left in one.free]), column([one.cpu_milli for one in nodes]),
+        column([one.memory_mib for one in nodes]), rank,
+    )  # fmt: skip
+
+    expected = [fragments.NOWHERE] * len(rank)
+    for number, node in enumerate(nodes):
+        for position, after in ways(asked, node) if pools[number] == 0 and fits(asked, node) else ():
+            expected[first[number] + position if of_gpus else number] = int(score(packing, node, after, mix))
+    assert list(rank) == expected
+
+
+def test_the_state_and_the_kernels_call_the_packings_by_the_same_numbers() -> None:
+    assert (schema.BEST_FIT, schema.FGD, schema.BALANCED) == (fragments.BEST_FIT, fragments.FGD, fragments.BALANCED)
 
 
 @quick
