@@ -213,3 +213,31 @@ def fill_ranks(
                     packing, asked, k if fraction else -1, first, gpus, free, cpu, memory, asked[MODELS], mix, weight, per_gpu,
                     before, trial,
                 )  # fmt: skip
+
+
+@njit(cache=True)
+def pool_fragment(
+    pool_row: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, free: I64, cpu_milli: I64, memory_mib: I64,
+    models: int, mix: I64,
+) -> int:  # fmt: skip
+    """Return the fragments of a pool's nodes together: milli-GPU on average over the mix, rounded down."""
+    lost = 0
+    for node in range(node_rows):
+        if node_pool[node] == pool_row:
+            lost += fragment(node_first[node], node_gpus[node], free, cpu_milli[node], memory_mib[node], models, mix)
+    return lost // _weight(mix)
+
+
+@njit(cache=True)
+def free_blocks(pool_row: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, free: I64, counts: I64) -> None:
+    """Fill ``counts[k]`` with the aligned blocks of 2^k GPUs inside nodes that are wholly free, each size by itself."""
+    counts[:] = 0
+    for node in range(node_rows):
+        if node_pool[node] != pool_row:
+            continue
+        for k in range(len(counts)):
+            for start in range(0, node_gpus[node] - (1 << k) + 1, 1 << k):
+                whole = True
+                for gpu in range(node_first[node] + start, node_first[node] + start + (1 << k)):
+                    whole = whole and free[gpu] == WHOLE
+                counts[k] += 1 if whole else 0
