@@ -71,20 +71,25 @@ def _fits(asked: I64, gpus: int, free: I64, first: int, cpu_milli: int, memory_m
 @njit(cache=True)
 def fragment(first: int, gpus: int, free: I64, cpu_milli: int, memory_mib: int, models: int, mix: I64) -> int:
     """Return the fragment of a node, of whose GPUs ``free`` tells what is left: milli-GPU x weight, summed over the mix."""
-    total = 0
+    total, whole, lost = 0, 0, 0
     for k in range(gpus):
         total += free[first + k]
-    lost = 0
+        whole += 1 if free[first + k] == WHOLE else 0
     if total == 0:
-        return lost
+        return 0
     for kind in range(len(mix)):
-        asked = mix[kind]
-        if asked[GPUS] == 0 or not _fits(asked, gpus, free, first, cpu_milli, memory_mib, models):
-            lost += asked[WEIGHT] * total
-            continue
-        for k in range(gpus):
-            if free[first + k] < asked[MILLI]:
-                lost += asked[WEIGHT] * free[first + k]
+        able, short_milli = whole, total - whole * WHOLE  # of GPUs that do, and what is free on the others
+        if mix[kind, MILLI] < WHOLE:
+            able, short_milli = 0, 0
+            for k in range(gpus):
+                if free[first + k] >= mix[kind, MILLI]:
+                    able += 1
+                else:
+                    short_milli += free[first + k]
+        useless = mix[kind, GPUS] == 0 or able < mix[kind, GPUS] or mix[kind, MODELS] & models == 0
+        if useless or cpu_milli < mix[kind, CPU_MILLI] or memory_mib < mix[kind, MEMORY_MIB]:
+            short_milli = total
+        lost += mix[kind, WEIGHT] * short_milli
     return lost
 
 
@@ -207,11 +212,18 @@ def fill_ranks(
         if node_pool[node] != pool_row or not _fits(asked, gpus, free, first, cpu, memory, asked[MODELS]):
             continue
         before = fragment(first, gpus, free, cpu, memory, asked[MODELS], mix)
-        for k in range(gpus if fraction else 1):
-            if not fraction or free[first + k] >= asked[MILLI]:
-                rank[first + k if fraction else node] = _score(
-                    packing, asked, k if fraction else -1, first, gpus, free, cpu, memory, asked[MODELS], mix, weight, per_gpu,
-                    before, trial,
+        if not fraction:
+            rank[node] = _score(
+                packing, asked, -1, first, gpus, free, cpu, memory, asked[MODELS], mix, weight, per_gpu, before, trial
+            )
+            continue
+        for k in range(gpus):
+            if free[first + k] >= asked[MILLI]:
+                like = 0  # a GPU with as much left has the same score
+                while free[first + like] != free[first + k]:
+                    like += 1
+                rank[first + k] = rank[first + like] if like < k else _score(
+                    packing, asked, k, first, gpus, free, cpu, memory, asked[MODELS], mix, weight, per_gpu, before, trial
                 )  # fmt: skip
 
 

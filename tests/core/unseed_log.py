@@ -19,7 +19,7 @@ from apportion.core.envelope import Record
 
 POLICIES: tuple[Any, ...] = ("fair", "fair", "fair_tree", "drf", "priority", "fifo")
 PACKINGS: tuple[Any, ...] = ("balanced", "fgd", "best_fit", "fgd", "balanced")
-SEED, CYCLES, RECORDS = 1, 300, 4_000
+SEED, CYCLES, RECORDS = 2, 300, 4_000
 
 
 def write(path: Path) -> None:
