@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from apportion.core.units import PPM
+
 if TYPE_CHECKING:
     from apportion.core.engine import Core
     from apportion.core.policy.funding import Shares
@@ -48,6 +50,24 @@ def pools(core: Core) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def gaps(core: Core) -> dict[str, dict[str, Any]]:
+    """Return, by name of the pool, its packing and what its free GPUs are good for, as the core measures it."""
+    from apportion.core.policy.gaps import gaps_of
+    from apportion.core.state.codes import PACKINGS
+
+    state, found = core.state, {}
+    for row in range(state.pool.used):
+        gap = gaps_of(state, row)
+        found[state.pool.keys[row]] = {
+            "packing": PACKINGS[int(state.pool.packing[row])],
+            "free_milli": gap.free_milli,
+            "fragment_milli": gap.fragment_milli,
+            "fragment_ppm": gap.fragment_milli * PPM // gap.free_milli if gap.free_milli else None,
+            "free_blocks_after_limits": {str(size): count for size, count in gap.blocks_after_limits.items()},
+        }
+    return found
 
 
 def budgets(core: Core) -> list[dict[str, Any]]:

@@ -199,8 +199,9 @@ async def bench(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option of the measurement; repeat for more"),
     ] = None,
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="Data the measurement reads: --set data=DIR")] = "",
 ) -> Answer:
-    """Measure: fold, latency, reader, projector and others."""
+    """Measure: fold, latency, packing, projector and others."""
     use_kernels()
     import asyncio
     import importlib
@@ -217,7 +218,7 @@ async def bench(
     if name not in known:
         raise usage(f"there is no measurement {name!r}", f"there are {', '.join(known) or 'none'}")
     module = importlib.import_module(f"{measurements.__name__}.{name}")
-    options = dict(_option(text) for text in option or [])
+    options = dict(_option(text) for text in option or []) | ({"data": data} if data else {})
     parameters = inspect.signature(module.run).parameters
     for key, value in options.items():
         if key not in parameters:

@@ -23,6 +23,7 @@ from apportion.adapters.wording import words_of
 
 PANEL = "Nodes"
 POLICIES = ("fair", "fifo", "priority", "fair_tree", "drf")
+PACKINGS = ("best_fit", "fgd", "balanced")
 REFUNDS = ("unconfirmed", "since_checkpoint", "whole_run")
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name")]
 _OPTIONS = {
@@ -30,7 +31,7 @@ _OPTIONS = {
     "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
     "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
     "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
-    "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action",
+    "packing": "--packing", "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action",
 }  # fmt: skip
 
 
@@ -179,6 +180,15 @@ async def policy_set(
             help="What happens to it then: none, or demote: its budget no longer pays for it, so it makes room for others",
         ),
     ] = None,
+    packing: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of(*PACKINGS),
+            metavar="RULE",
+            help="Which of the nodes that would do: the fullest (best_fit), the one where least is lost for what waits and runs "
+            "(fgd), or with an eye on the CPU that is left beside the GPUs too (balanced)",
+        ),
+    ] = None,
     node_loss_refund: Annotated[
         str | None,
         typer.Option(
@@ -204,6 +214,7 @@ async def policy_set(
         "weight_milli": weight,
         "idle_hold_ms": idle_hold,
         "idle_hold_action": idle_action,
+        "packing": packing,
         "node_loss_refund": node_loss_refund,
     }
     if all(value is None for value in changes.values()):

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
+from apportion.adapters import render, standing
 from apportion.adapters.cli.asking import Opened, Reply, opened
+from apportion.adapters.cli.cores import core_if_readable
 from apportion.adapters.cli.failure import usage as usage_failure
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
@@ -46,23 +47,32 @@ def without_constant(columns: list[str], rows: list[dict[str, Any]], *names: str
 # -- status ------------------------------------------------------------------------------------------------------------
 
 
-async def status(place: ReadPlace, pool: Pool = "") -> Answer:
+async def status(
+    place: ReadPlace,
+    pool: Pool = "",
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="What the free GPUs are good for, now and after the runs' limits; reads the log")
+    ] = False,
+) -> Answer:
     """Show what the GPUs do now and did: capacity, pillars, what waits."""
     async with opened(place) as source:
         reply = await source.ask("status")
         standings = (await source.ask("standings", seq=reply.as_of.seq)).rows
         idle = (await source.ask("idle", seq=reply.as_of.seq)).rows
+    core = await core_if_readable(place, reply.as_of.seq, _WITHOUT) if gaps else None
     rows = [{**row, **_standings(row, standings)} for row in reply.rows if not pool or row["pool"] == pool]
     if pool and not rows:
         from apportion.adapters.cli.finding import nearest
 
         raise nearest(pool, (str(row["pool"]) for row in reply.rows), "pool", "`apportion status` lists the pools")
+    found = standing.gaps(core) if core is not None else {}
+    rows = [{**row, **found.get(row["pool"], {})} for row in rows]
     if place.form.as_json or place.form.as_csv or place.form.only:
         return Answer([Section(rows, list(reply.columns), empty=_NO_POOL)], as_of=reply.as_of)
     sections, lines = [], []
     for row in rows:
         sections.append(_pool_section(row))
-        lines.append([*_pool_lines(row), *_idle_lines([held for held in idle if held["pool"] == row["pool"]])])
+        lines.append([*_pool_lines(row), *gap_lines(row), *_idle_lines([held for held in idle if held["pool"] == row["pool"]])])
     answer = Answer(sections, as_of=reply.as_of)
     if not rows:
         answer.lines = [_NO_POOL]
@@ -71,6 +81,7 @@ async def status(place: ReadPlace, pool: Pool = "") -> Answer:
     return answer
 
 
+_WITHOUT = "what the free GPUs are good for needs the log, which cannot be read here"
 _NO_POOL = "no pool is defined yet; `apportion up` opens a log with one"
 
 
@@ -132,9 +143,25 @@ def _pool_lines(row: dict[str, Any]) -> list[str]:
         lines.append("nothing waits")
     blocks = sorted((int(size), count) for size, count in _pairs(row["free_blocks"]))
     if blocks:
-        listed = ", ".join(f"{count:,} of {size}" for size, count in blocks)
-        lines.append(f"free blocks, each size by itself: {listed}")
+        lines.append(f"free blocks, each size by itself: {_listed(blocks)}")
     return lines
+
+
+def gap_lines(row: dict[str, Any]) -> list[str]:
+    """Return what a pool's free GPUs are good for, where it was asked."""
+    if "fragment_milli" not in row:
+        return []
+    after = _listed(sorted((int(size), count) for size, count in _pairs(row["free_blocks_after_limits"])))
+    lost = f" ({render.percent(row['fragment_ppm'])})" if row["fragment_ppm"] is not None else ""
+    return [
+        f"packing {row['packing']}: of {render.gpus(row['free_milli'])} free, {render.gpu_count(row['fragment_milli'])}{lost} are "
+        "no use to one more of what waits and runs, on average",
+        f"free blocks when every run that states a limit is over: {after or 'none'}",
+    ]
+
+
+def _listed(blocks: list[tuple[int, int]]) -> str:
+    return ", ".join(f"{count:,} of {size}" for size, count in blocks)
 
 
 def _standings(row: dict[str, Any], standings: list[dict[str, Any]]) -> dict[str, int]:

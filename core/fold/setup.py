@@ -12,7 +12,7 @@ from apportion.core.fold.access import No, is_operator, not_permitted, principal
 from apportion.core.fold.topology import check_levels, define_levels
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
-from apportion.core.state.codes import POLICY_CODE
+from apportion.core.state.codes import PACKING_CODE, POLICY_CODE
 from apportion.core.state.state import State
 from apportion.core.units import PPM
 
@@ -87,6 +87,7 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     pool.review_ms[row] = REVIEW_MS
     pool.refund_rule[row] = schema.REFUND_SINCE_CHECKPOINT
     pool.policy[row] = schema.FAIR
+    pool.packing[row] = schema.BEST_FIT
     pool.half_life_ms[row] = HALF_LIFE_MS
     pool.idle_hold_ms[row] = IDLE_HOLD_MS
     budget.pool[root] = row
@@ -131,6 +132,8 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         ledger.accrue(state, state.counters.time_ms)
         ledger.begin_policy(state, row, POLICY_CODE[event.policy])
         state.counters.dirty = 1
+    if event.packing is not None:
+        pool.packing[row] = PACKING_CODE[event.packing]
     if event.idle_hold_action is not None:
         pool.idle_demotes[row] = int(event.idle_hold_action == "demote")
     if event.node_loss_refund is not None:

@@ -12,7 +12,9 @@ the lowest. With ``near`` the domain with the least capacity that suffices for w
 Of blocks over nodes the one in the smallest block that is free, then the lowest. Then best fit. For whole GPUs the nodes with the
 fewest usable free GPUs that still suffice (ties: lower row), inside a node an aligned block of that size if the size is a power of
 two and one is free, else the lowest positions. For a fraction the most used GPU that still has room (ties: lower row), else a GPU
-of the node that best fit would choose for one whole GPU.
+of the node that best fit would choose for one whole GPU. With ``rank``, where best fit would choose, the highest rank (ties: lower
+row): of a node, or for a fraction of a GPU. It is for the caller to say what ranks mean (``fragments``); they never decide whether
+a shape fits.
 
 Used by placing, preempting, reserving and explaining alike, on the real columns or on copies. Pure; O(GPUs of the pool).
 """
@@ -163,16 +165,30 @@ def _keep_one_domain(nodes: int, node_rows: int, parts: I64, within: I64, near: 
 
 @njit(cache=True)
 def _take_best(
-    domain: int, left: int, need: int, node_rows: int, near: I64, parts: I64, free: I64, largest: int, node_first: I64,
-    node_gpus: I64, used: I64, out: I64, held: I64, mine: int, chosen: I64, at: int,
+    domain: int, left: int, need: int, node_rows: int, near: I64, parts: I64, free: I64, largest: int, rank: I64,
+    node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, mine: int, chosen: I64, at: int,
 ) -> int:  # fmt: skip
-    """Append GPUs for up to ``left`` parts on nodes of the domain (-1 = any), the fullest nodes first; returns the new length."""
+    """Append GPUs for up to ``left`` parts on nodes of the domain (-1 = any), the fullest or highest first; returns how many."""
     able = np.empty(node_rows, dtype=np.int64)
     count = 0
     for node in range(node_rows):
         if parts[node] > 0 and (domain < 0 or near[node] == domain):
             able[count] = node
             count += 1
+    while len(rank) > 0 and left > 0 and count > 0:
+        best = 0
+        for position in range(1, count):
+            if rank[able[position]] > rank[able[best]]:
+                best = position
+        node = able[best]
+        taken = min(left, parts[node])
+        at = _take_on_node(node_first[node], node_gpus[node], taken * need, used, out, held, mine, chosen, at)
+        left -= taken
+        count -= 1
+        for position in range(best, count):  # in order of rows, as ties ask
+            able[position] = able[position + 1]
+    if len(rank) > 0:
+        return at
     for level in range(need, largest + 1):
         for position in range(count):
             node = able[position]
@@ -208,16 +224,46 @@ def _most_used(
 
 
 @njit(cache=True)
+def _highest(
+    milli: int, memory_mib: int, pool_row: int, mine: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64,
+    node_memory_mib: I64, node_masked: I64, used: I64, used_mib: I64, out: I64, held: I64, room: I64, rank: I64,
+) -> int:  # fmt: skip
+    """Return the GPU of the highest rank that has room for a fraction, shared already or not; -1 = none."""
+    best = -1
+    for node in range(node_rows):
+        if node_pool[node] != pool_row or node_masked[node] > 0 or (len(room) > 0 and room[node] < 1):
+            continue
+        left_mib = node_memory_mib[node] - (memory_mib if memory_mib > 0 else node_memory_mib[node] * milli // WHOLE)
+        for k in range(node_gpus[node]):
+            gpu = node_first[node] + k
+            if used[gpu] + milli > WHOLE or out[gpu] > 0 or (held[gpu] > 0 and held[gpu] != mine):
+                continue
+            if used[gpu] > 0 and used_mib[gpu] > left_mib:
+                continue
+            if best < 0 or rank[gpu] > rank[best]:
+                best = gpu
+    return best
+
+
+@njit(cache=True)
 def find_gpus(
     pool_row: int, nodes: int, milli_per_node: int, loose: int, block: int, memory_mib: int, mine: int, node_rows: int,
     node_pool: I64, node_first: I64, node_gpus: I64, node_memory_mib: I64, node_masked: I64, used: I64, used_mib: I64, out: I64,
-    held: I64, room: I64, within: I64, near: I64, place: I64, chosen: I64,
+    held: I64, room: I64, within: I64, near: I64, place: I64, rank: I64, chosen: I64,
 ) -> int:  # fmt: skip
     """Fill ``chosen`` with GPU rows, ascending per node, and return how many; 0 when the shape does not fit now.
 
     ``mine`` is the workload row + 1 whose held GPUs count as usable. ``node_masked`` > 0 leaves a node out. ``memory_mib`` is what
-    a fraction takes of its GPU's memory, 0 = its part of it. ``chosen`` needs room for nodes * 72 entries.
+    a fraction takes of its GPU's memory, 0 = its part of it. ``rank`` is per node row, for a fraction per GPU row. ``chosen`` needs
+    room for nodes * 72 entries.
     """
+    if milli_per_node < WHOLE and len(rank) > 0:
+        best = _highest(
+            milli_per_node, memory_mib, pool_row, mine, node_rows, node_pool, node_first, node_gpus, node_memory_mib, node_masked,
+            used, used_mib, out, held, room, rank,
+        )  # fmt: skip
+        chosen[0] = best
+        return 1 if best >= 0 else 0
     if milli_per_node < WHOLE:
         best = _most_used(
             milli_per_node, memory_mib, pool_row, mine, node_rows, node_pool, node_first, node_gpus, node_memory_mib, node_masked,
@@ -253,7 +299,7 @@ def find_gpus(
         _keep_one_domain(nodes, node_rows, parts, within, near)
     if len(near) == 0:
         at = _take_best(
-            -1, nodes, need, node_rows, near, parts, free, largest, node_first, node_gpus, used, out, held, mine, chosen, 0
+            -1, nodes, need, node_rows, near, parts, free, largest, rank, node_first, node_gpus, used, out, held, mine, chosen, 0
         )
         return at if at == nodes * need else 0
     capacity, at = _capacities(node_rows, near, parts), 0
@@ -262,8 +308,8 @@ def find_gpus(
         if domain < 0:
             return 0
         at = _take_best(
-            domain, nodes - at // need, need, node_rows, near, parts, free, largest, node_first, node_gpus, used, out, held,
-            mine, chosen, at,
+            domain, nodes - at // need, need, node_rows, near, parts, free, largest, rank, node_first, node_gpus, used, out,
+            held, mine, chosen, at,
         )  # fmt: skip
         capacity[domain] = 0
     return at

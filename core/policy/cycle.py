@@ -17,6 +17,7 @@ from apportion.core.state.state import State
 
 def run_cycle(state: State, emit: Emit) -> None:
     """Emit all decisions of the cycle that the folded tick asks for."""
+    state.mixes.clear()  # whoever looked before, the cycle looks for itself
     for refusal in list(state.refused):
         emit(refusal)
     expire.expire(state, emit)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels import pack
+from apportion.core.kernels import fragments, pack
+from apportion.core.state import schema
+from apportion.core.state.mix import asked_of, mix_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
-from apportion.core.state.wishes import Wish, places_of, wish_of
+from apportion.core.state.wishes import NO_ARRAY, Wish, places_of, wish_of
 from apportion.core.units import MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
@@ -27,13 +29,36 @@ def find_gpus(state: State, workload: int, space: Space, masked: I64, wish: Wish
     nodes = int(table.nodes[workload])
     wish = wish_of(state, workload) if wish is None else wish
     places = places_of(state, wish, nodes, space, workload + 1)
+    rank = ranks_of(state, workload, space, wish)
     chosen = np.zeros(min(nodes, node.used + 1) * MAX_NODE_GPUS, dtype=np.int64)
     count = pack.find_gpus(
         int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), wish.loose, wish.aligned, wish.gpu_memory_mib,
         workload + 1, node.used, node.pool, node.first_gpu, node.gpus, node.gpu_memory_mib, masked, space.gpu_milli,
-        space.gpu_memory_mib, gpu.out, gpu.held_by, *places, chosen,
+        space.gpu_memory_mib, gpu.out, gpu.held_by, *places, rank, chosen,
     )  # fmt: skip
     return [int(row) for row in chosen[:count]]
+
+
+def ranks_of(state: State, workload: int, space: Space, wish: Wish) -> I64:
+    """Return how good each node, or GPU for a fraction, is by the pool's packing; without entries: by best fit.
+
+    What is kept for others is no part of what is free. O(GPUs x classes of the mix): 0.4 to 0.9 ms for 2,048 nodes of 8 and 16
+    classes, where best fit takes 0.05.
+    """
+    pool, node, gpu = int(state.workload.pool[workload]), state.node, state.gpu
+    packing, milli = state.pool.cells.packing[pool], int(state.workload.milli_per_node[workload])
+    if packing == schema.BEST_FIT:
+        return NO_ARRAY
+    held = gpu.column("held_by")
+    usable = (gpu.column("out") == 0) & ((held == 0) | (held == workload + 1))
+    rank = np.zeros(gpu.used if milli < MILLI else node.used, dtype=np.int64)
+    fragments.fill_ranks(
+        packing, asked_of(milli, wish), mix_of(state, pool), pool, node.used, node.pool, node.first_gpu, node.gpus,
+        np.where(usable, MILLI - space.gpu_milli, 0),
+        np.minimum(node.column("cpu_milli") - space.cpu_milli, fragments.CPU_MILLI_MAX),
+        node.column("memory_mib") - space.memory_mib, rank,
+    )  # fmt: skip
+    return rank
 
 
 def has_room(state: State, workload: int, gpus: list[int]) -> bool:

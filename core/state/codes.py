@@ -22,5 +22,7 @@ POLICY_CODE = {
     "fair_tree": schema.FAIR_TREE,
     "drf": schema.DRF,
 }
+PACKING_CODE = {"best_fit": schema.BEST_FIT, "fgd": schema.FGD, "balanced": schema.BALANCED}
+PACKINGS = {code: name for name, code in PACKING_CODE.items()}
 POLICIES = {code: name for name, code in POLICY_CODE.items()}
 PAYER_CODE = {Payer.BUDGET.value: schema.PAYER_BUDGET, Payer.UNFUNDED.value: schema.PAYER_UNFUNDED}

@@ -19,6 +19,8 @@ STOP_NONE, STOP_PREEMPT, STOP_CANCEL, STOP_DRAIN = 0, 1, 2, 3
 REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
 # pool.policy
 FAIR, FIFO, PRIORITY, FAIR_TREE, DRF = 1, 2, 3, 4, 5
+# pool.packing
+BEST_FIT, FGD, BALANCED = 1, 2, 3
 # schedule.carry
 CARRY_NONE, CARRY_ALL, CARRY_CAP = 0, 1, 2
 # budget.users
@@ -40,6 +42,7 @@ class PoolTable(Table):
     review_ms: Column  # a cycle at least this often while there is work
     refund_rule: Column
     policy: Column
+    packing: Column  # which of the nodes that would do
     idle_hold_ms: Column  # a run that does no work for so long is shown
     idle_demotes: Column  # 1 = and is no longer paid by its budget
     half_life_ms: Column  # after which usage counts half, for fair_tree

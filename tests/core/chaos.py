@@ -19,6 +19,7 @@ from tests.strategies import POISON_NUMBERS
 
 T = TypeVar("T")
 
+PACKINGS: tuple[Any, ...] = ("fgd", "balanced", "best_fit")
 POOLS = ("p", "q")
 BUDGETS = ("A", "B", "C", "A/x", "A/y", "B/z")
 NODES = {"n1": ("p", 8), "n2": ("p", 8), "n3": ("p", 4), "n4": ("q", 8)}
@@ -289,7 +290,10 @@ class Chaos:
             refund: Any = pick(("unconfirmed", "since_checkpoint", "whole_run"))
             quantum_ms = pick((60_000, 3_600_000))
             pool = pick(POOLS)
-            rules = ev.PolicyActivated(pool=pool, node_loss_refund=refund, quantum_ms=quantum_ms, bank_ms=quantum_ms)
+            packing = PACKINGS[len(self.story.records) % len(PACKINGS)]
+            rules = ev.PolicyActivated(
+                pool=pool, node_loss_refund=refund, quantum_ms=quantum_ms, bank_ms=quantum_ms, packing=packing
+            )
             self.story.tell(rules, who)
             self.next_policy("p")
         else:

@@ -214,8 +214,10 @@ class Scenario:
         refund: Any = rules.pop("refund", None)
         action: Any = rules.pop("action", None)
         kind: Any = rules.pop("kind", None)
+        packing: Any = rules.pop("packing", None)
         values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
-        self.story.tell(ev.PolicyActivated(pool=pool, policy=kind, node_loss_refund=refund, idle_hold_action=action, **values), by)
+        words: dict[str, Any] = {"policy": kind, "node_loss_refund": refund, "idle_hold_action": action, "packing": packing}
+        self.story.tell(ev.PolicyActivated(pool=pool, **words, **values), by)
 
     def do_node(
         self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None, at: str = "", rack: str = "",

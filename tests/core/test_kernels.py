@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apportion.core.kernels import accrue, pack, queue, share
-from apportion.core.state.wishes import ANYWHERE
+from apportion.core.state.wishes import ANYWHERE, NO_ARRAY
 from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, PPM, apportion, gpu_us
 from tests.core import oracles
 from tests.strategies import Cluster, Trees, clusters, column, milli, shapes, trees
@@ -229,7 +229,7 @@ def test_find_gpus_is_best_fit_with_aligned_blocks(cluster: Cluster, shape: tupl
     count = pack.find_gpus(
         0, nodes, per_node, 0, 0, 0, mine, cluster.nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus,
         np.zeros_like(cluster.node_gpus), cluster.node_masked, cluster.used, np.zeros_like(cluster.used), cluster.out,
-        cluster.held, *ANYWHERE, chosen,
+        cluster.held, *ANYWHERE, NO_ARRAY, chosen,
     )  # fmt: skip
 
     gpus = [int(gpu) for gpu in chosen[:count]]

@@ -12,12 +12,12 @@ from apportion.core.kernels import pack
 from apportion.core.state.wishes import NO_ARRAY
 from tests.core import oracles
 from tests.core.oracles import Wants
-from tests.strategies import Cluster, clusters, column, domains, shapes
+from tests.strategies import I64, Cluster, clusters, column, domains, shapes
 
 quick = settings(derandomize=True, max_examples=300, deadline=None)
 
 
-def place(cluster: Cluster, nodes: int, per_node: int, mine: int, wants: Wants) -> list[int]:
+def place(cluster: Cluster, nodes: int, per_node: int, mine: int, wants: Wants, rank: I64 = NO_ARRAY) -> list[int]:
     """Return the GPU rows that the kernel gives the shape."""
     chosen = np.full(max(1, nodes) * 72, -7, dtype=np.int64)
     count = pack.find_gpus(
@@ -25,7 +25,7 @@ def place(cluster: Cluster, nodes: int, per_node: int, mine: int, wants: Wants) 
         cluster.node_gpus, np.zeros_like(cluster.node_gpus), cluster.node_masked, cluster.used, np.zeros_like(cluster.used),
         cluster.out, cluster.held, NO_ARRAY if wants.room is None else column(list(wants.room)),
         NO_ARRAY if wants.within is None else column(list(wants.within)),
-        NO_ARRAY if wants.near is None else column(list(wants.near)), column(list(wants.place)), chosen,
+        NO_ARRAY if wants.near is None else column(list(wants.near)), column(list(wants.place)), rank, chosen,
     )  # fmt: skip
     return [int(gpu) for gpu in chosen[:count]]
 
@@ -70,6 +70,58 @@ def test_a_shape_is_in_one_domain_and_in_as_few_as_can_be(cluster: Cluster, data
         assert not cluster.node_masked[n]
     assert wish.within is None or len({wish.within[n] for n in on}) == 1
     assert wish.near is None or len({wish.near[n] for n in on}) == least
+
+
+@quick
+@given(clusters(max_nodes=6, max_gpus=5), st.data(), st.integers(1, 3))
+def test_ranks_choose_and_never_decide_whether_a_shape_fits(cluster: Cluster, data: st.DataObject, mine: int) -> None:
+    wish = data.draw(wants(cluster))
+    nodes, per_node = data.draw(shapes())
+    if per_node < 1_000:
+        wish = Wants(False, None, None)
+    elif wish.loose:
+        nodes, per_node = nodes * per_node // 1_000, 1_000
+    rank = column([data.draw(st.integers(-2, 2)) for _ in (cluster.used if per_node < 1_000 else cluster.node_gpus)])
+
+    plain, ranked = place(cluster, nodes, per_node, mine, wish), place(cluster, nodes, per_node, mine, wish, rank)
+
+    assert len(ranked) == len(plain)
+    assert len(set(ranked)) == len(ranked)
+    for gpu in ranked:
+        node = node_of(cluster, gpu)
+        assert cluster.node_pool[node] == 0
+        assert not cluster.node_masked[node]
+        assert cluster.used[gpu] + min(per_node, 1_000) <= 1_000
+        assert not cluster.out[gpu]
+        assert cluster.held[gpu] in (0, mine)
+    on = [node_of(cluster, gpu) for gpu in ranked]
+    assert wish.within is None or len({wish.within[node] for node in on}) <= 1
+    assert wish.near is None or len({wish.near[node] for node in on}) == len({wish.near[node_of(cluster, gpu)] for gpu in plain})
+
+
+@quick
+@given(clusters(max_nodes=6), shapes(), st.data())
+def test_the_highest_ranks_are_taken_and_ties_go_to_the_lower_row(
+    cluster: Cluster, shape: tuple[int, int], data: st.DataObject
+) -> None:
+    nodes, per_node = shape
+    rank = column([data.draw(st.integers(0, 2)) for _ in (cluster.used if per_node < 1_000 else cluster.node_gpus)])
+
+    ranked = place(cluster, nodes, per_node, 1, Wants(False, None, None), rank)
+
+    usable = [node for node in range(cluster.nodes) if cluster.node_pool[node] == 0 and not cluster.node_masked[node]]
+    if per_node < 1_000:
+        able = [
+            gpu
+            for node in usable
+            for gpu in range(int(cluster.node_first[node]), int(cluster.node_first[node] + cluster.node_gpus[node]))
+            if not cluster.out[gpu] and cluster.held[gpu] in (0, 1) and cluster.used[gpu] + per_node <= 1_000
+        ]
+        assert ranked == sorted(able, key=lambda gpu: (-rank[gpu], gpu))[:1]
+    elif ranked:
+        able = [node for node in usable if len(oracles.free_positions(cluster, node, 1)) >= per_node // 1_000]
+        best = sorted(able, key=lambda node: (-rank[node], node))[:nodes]
+        assert list(dict.fromkeys(node_of(cluster, gpu) for gpu in ranked)) == best
 
 
 @quick

@@ -18,11 +18,15 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record
 
 POLICIES: tuple[Any, ...] = ("fair", "fair", "fair_tree", "drf", "priority", "fifo")
-SEED, CYCLES, RECORDS = 1, 300, 4_000
+PACKINGS: tuple[Any, ...] = ("balanced", "fgd", "best_fit", "fgd", "balanced")
+SEED, CYCLES, RECORDS = 2, 300, 4_000
 
 
 def write(path: Path) -> None:
-    """Write the log: chaos until there are ``CYCLES`` cycles, every kind of event, every policy, heartbeats up to ``RECORDS``."""
+    """Write the log: chaos until there are ``CYCLES`` cycles, heartbeats up to ``RECORDS``.
+
+    With every kind of event, every policy and every packing.
+    """
     from tests.core.chaos import NODES, Chaos, Seeded
     from tests.core.story import Story
 
@@ -36,7 +40,9 @@ def write(path: Path) -> None:
         if len(story.batches) % 10 == 0:
             story.tell(ev.DemandObserved(workload=f"w{chaos.made}", traffic_milli=5))
             chaos.money()
-            story.tell(ev.PolicyActivated(pool="p", policy=POLICIES[len(story.batches) // 10 % len(POLICIES)]))
+            turn = len(story.batches) // 10
+            packing = PACKINGS[turn % len(PACKINGS)]
+            story.tell(ev.PolicyActivated(pool="p", policy=POLICIES[turn % len(POLICIES)], packing=packing))
             story.tell(ev.BudgetTransferred(pool="p", from_budget="B", to_budget="C", gpu_us=1_000))
         plain = RECORDS * (len(story.batches) + 1) // CYCLES - len(story.records)
         for number in range(max(0, plain)):
