@@ -207,7 +207,9 @@ PENDING: dict[Enum, Words] = {
     ),
     P.PROTECTED_RUNS: Words(
         "nodes are kept for it, and work that may not be interrupted has to end there first"
-        "[; by what that work has stated it starts by {earliest_ms}][; {ahead} of its budget go first]",
+        "[; by what that work has stated it starts by {earliest_ms}][, {late_ms} later than told before]"
+        "[; the largest node offers {largest_free_milli} now, {largest_node_milli} at most]"
+        "[; {nodes_free} of the {nodes_needed} nodes it needs are free][; {ahead} of its budget go first]",
         "wait; a smaller request may fit earlier",
         "next; waits for protected work",
     ),
@@ -231,7 +233,8 @@ PENDING: dict[Enum, Words] = {
     ),
     P.NO_BLOCK: Words(
         "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"
-        "[; {ahead} of its budget go first]",
+        "[; the largest node offers {largest_free_milli} now, {largest_node_milli} at most]"
+        "[; {nodes_free} of the {nodes_needed} nodes it needs are free][; {ahead} of its budget go first]",
         "wait, or ask for fewer GPUs per node (--nodes)",
         "enough free, but not together",
     ),
@@ -288,7 +291,7 @@ ENUMS: dict[str, type[Enum]] = {
     "node": NodeReason,
     "tick": TickWhy,
 }
-_DURATIONS = {"timeout_ms", "limit_ms"}
+_DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}
 _PLACE = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 

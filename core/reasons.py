@@ -83,7 +83,7 @@ class Pending(str, Enum):
     BACKOFF = "backoff"  # its last start or run failed, or its last runs brought no safe progress; numbers: until_ms
     NO_CAPACITY = "no_capacity"  # the pool's healthy nodes cannot hold the shape even when empty; numbers: largest_milli
     DRAINING = "draining"  # healthy nodes are being drained, the first by until_ms, and it does not say that it is over by then
-    PROTECTED_RUNS = "protected_runs"  # nodes are kept for it; protected or funded runs have to end there; numbers: earliest_ms
+    PROTECTED_RUNS = "protected_runs"  # nodes are kept for it, protected or funded runs have to end there; earliest_ms, late_ms
     RESERVED = "reserved"  # free GPUs are kept for others, the first of them until earliest_ms, and it is not over by then
     NO_DOMAIN = "no_domain"  # it would fit on nodes of several domains, but asks for one; numbers: free_milli, need_milli
     NO_ROOM = "no_room"  # enough GPUs are free, but not as asked (labels, CPU, memory, apart); numbers: free_milli, need_milli

@@ -34,7 +34,7 @@ from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
 from apportion.core.fold.wishes import drop_wish
 from apportion.core.fold.workloads import dequeue, enqueue
-from apportion.core.reasons import RESUMABLE, NodeReason, Outcome
+from apportion.core.reasons import RESUMABLE, NodeReason, Outcome, Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import gpu_rows, runs_on_node
@@ -78,6 +78,10 @@ def _explained(state: State, decision: PendingExplained) -> None:
     row = _workload(state, decision.workload)
     state.workload.reason[row] = PENDING_CODE[decision.reason]
     state.workload.funded_ms[row] = decision.numbers.get("funded_since_ms", 0)
+    promised = decision.reason == Pending.PROTECTED_RUNS.value
+    late_ms = decision.numbers.get("late_ms", 0) if promised else 0
+    state.workload.told_ms[row] = decision.numbers["earliest_ms"] - late_ms if promised else 0
+    state.workload.late_ms[row] = late_ms
 
 
 def _placed(state: State, decision: RunPlaced) -> None:
@@ -145,6 +149,8 @@ def _placed(state: State, decision: RunPlaced) -> None:
     table.run_no[workload] = decision.run
     table.reason[workload] = 0
     table.funded_ms[workload] = 0
+    table.told_ms[workload] = 0
+    table.late_ms[workload] = 0
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:

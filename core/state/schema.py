@@ -200,6 +200,8 @@ class WorkloadTable(Table):
     cancel_seq: Column  # sequence of the accepted cancellation; 0 = none
     reason: Column  # last explained: index into Pending + 1
     funded_ms: Column  # since when it waits at the head of its queue although it would be funded; 0 = it does not
+    told_ms: Column  # when its reservation said that it starts, as last explained; 0 = it has none
+    late_ms: Column  # how much later than that it was when that was last said; 0 = it was not
     outcome: Column  # of the last run: index into Outcome + 1
 
 
