@@ -134,6 +134,10 @@ OUTCOME: dict[Enum, Words] = {
         "its node is to be emptied, and it was asked to go; what it lost by that was given back by the pool's refund rule",
         "it is queued again if it resumes; `apportion node list` shows which nodes are drained, by when and why",
     ),
+    O.MOVED: Words(
+        "it made room for somebody who fits only so, and goes on elsewhere; what it lost by that was given back by the refund rule",
+        "nothing to do; submit without --movable to stay where it starts",
+    ),
     O.NODE_LOST: Words(
         "its node left, went silent or broke; the pool's refund rule applied",
         "it is queued again if it resumes; `apportion node list` shows the node",

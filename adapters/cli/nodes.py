@@ -30,7 +30,7 @@ _OPTIONS = {
     "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
     "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
     "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
-    "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action",
+    "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action", "moves": "--moves",
 }  # fmt: skip
 
 
@@ -179,6 +179,14 @@ async def policy_set(
             help="What happens to it then: none, or demote: its budget no longer pays for it, so it makes room for others",
         ),
     ] = None,
+    moves: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of("none", "propose", "carry_out"),
+            metavar="WHAT",
+            help="Moves of movable runs, so that somebody fits for whom enough is free but not together: none, propose, carry_out",
+        ),
+    ] = None,
     node_loss_refund: Annotated[
         str | None,
         typer.Option(
@@ -204,6 +212,7 @@ async def policy_set(
         "weight_milli": weight,
         "idle_hold_ms": idle_hold,
         "idle_hold_action": idle_action,
+        "moves": moves,
         "node_loss_refund": node_loss_refund,
     }
     if all(value is None for value in changes.values()):

@@ -35,4 +35,5 @@ class PolicyActivated(Event, frozen=True):
     half_life_ms: Annotated[int, Meta(ge=60_000, le=366 * MS_PER_DAY)] | None = None  # of usage, as fair_tree remembers it
     bank_ms: Annotated[int, Meta(ge=0, le=7 * MS_PER_DAY)] | None = None  # of its share that an idle budget stays owed; 0 = none
     weight_milli: WeightMilli | None = None
+    moves: Literal["none", "propose", "carry_out"] | None = None  # of movable runs, so that a gang fits; a pool starts with none
     reason: Text = ""

@@ -69,8 +69,8 @@ def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str,
 
 
 def _funded_since(state: State, shares: Shares, workload: int) -> int:
-    """Return since when a head waits although it would be funded; 0 = it would not be. Who has GPUs held for it is funded."""
-    held = int(state.workload.state[workload]) == schema.HELD
+    """Return since when a head waits although it would be funded; 0 = it would not be. For whom others were preempted, he is."""
+    held = int(state.workload.hold[workload]) == schema.HOLD_FUNDED
     if not held and not fundable(state, shares, workload)[0]:
         return 0
     return int(state.workload.funded_ms[workload]) or state.counters.time_ms

@@ -23,4 +23,5 @@ POLICY_CODE = {
     "drf": schema.DRF,
 }
 POLICIES = {code: name for name, code in POLICY_CODE.items()}
+MOVES_CODE = {"none": schema.MOVES_NONE, "propose": schema.MOVES_PROPOSE, "carry_out": schema.MOVES_CARRY_OUT}
 PAYER_CODE = {Payer.BUDGET.value: schema.PAYER_BUDGET, Payer.UNFUNDED.value: schema.PAYER_UNFUNDED}

@@ -38,6 +38,7 @@ create table dim.policy_version (
     weight_milli bigint,   -- of a GPU of the pool in sums over pools, for reports only
     idle_hold_ms bigint,
     idle_hold_action varchar,
+    moves varchar,
     principal varchar,
     reason varchar
 );

@@ -25,6 +25,7 @@ from apportion.core.policy.funding import shares_of
 from tests.core.books import Books
 from tests.core.drains import Drains
 from tests.core.invariants import Inspector
+from tests.core.moved import Moved
 from tests.core.outlook import Timeline
 from tests.core.sights import see
 from tests.core.story import OPERATOR, Story
@@ -93,9 +94,10 @@ class Scenario:
     """Plays the lines of one scenario."""
 
     def __init__(self) -> None:
-        self.story = Story(Books(), Timeline(), Inspector(), Drains())
+        self.story = Story(Books(), Timeline(), Inspector(), Drains(), Moved())
         self.shown = {
             "refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue", "idle", "drain",
+            "move", "propose",
         }  # fmt: skip
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
@@ -185,7 +187,8 @@ class Scenario:
                     self.do_started(name)
                 if self.agents == "diligent" and decision.workload in self.limit_ms:
                     self.over_ms[name] = batch.time_ms + self.limit_ms[decision.workload]
-            if isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained) and self.agents in ("prompt", "diligent"):
+            asked = isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained | d.RunMoved)
+            if asked and self.agents in ("prompt", "diligent"):
                 self.over_ms.pop(f"{decision.workload}#{decision.run}", None)
                 self.do_finished(f"{decision.workload}#{decision.run}", "stopped")
                 again = True
@@ -214,8 +217,12 @@ class Scenario:
         refund: Any = rules.pop("refund", None)
         action: Any = rules.pop("action", None)
         kind: Any = rules.pop("kind", None)
+        moves: Any = rules.pop("moves", None)
         values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
-        self.story.tell(ev.PolicyActivated(pool=pool, policy=kind, node_loss_refund=refund, idle_hold_action=action, **values), by)
+        event = ev.PolicyActivated(
+            pool=pool, policy=kind, node_loss_refund=refund, idle_hold_action=action, moves=moves, **values
+        )
+        self.story.tell(event, by)
 
     def do_node(
         self, node: str, gpus: str, pool: str = "p", by: str = OPERATOR, agent: str | None = None, at: str = "", rack: str = "",
@@ -332,6 +339,7 @@ class Scenario:
             values["apart_level"] = level or None
         values["auto_resume"] = wishes.get("resume") != "no"
         values["loose"] = wishes.get("loose") == "yes"
+        values["movable"] = wishes.get("movable") == "yes"
         if "limit" in wishes:
             self.limit_ms[name] = whole_ms(wishes["limit"])
         event = ev.WorkloadSubmitted(
