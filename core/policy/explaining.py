@@ -69,7 +69,7 @@ def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str,
 
 
 def _funded_since(state: State, shares: Shares, workload: int) -> int:
-    """Return since when a head waits although it would be funded; 0 = it would not be. For whom others were preempted, he is."""
+    """Return since when a head waits although it would be funded; 0 = it would not be. Who was when GPUs were freed for it, is."""
     held = int(state.workload.hold[workload]) == schema.HOLD_FUNDED
     if not held and not fundable(state, shares, workload)[0]:
         return 0

@@ -51,7 +51,7 @@ line as (
     from (select * from spoken order by seq desc, position desc limit 1) as s, it
     union all
     -- what was last proposed to be moved so that it starts; none while it runs or no such moves are known
-    select 5, 'moves', m.seq, m.position, m.time_ms, m.workload, it.budget, '', '', it.gpus_milli, m.body
+    select 5, 'moves', m.seq, m.position, m.time_ms, m.workload, it.budget, '', '', it.gpus_milli, m.body::json
     from (
         select d.* from fact.decision as d join it using (workload)
         where d.type = 'moves.proposed' and d.seq <= $seq order by d.seq desc, d.position desc limit 1

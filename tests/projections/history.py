@@ -47,7 +47,7 @@ def simulated(
     """Return both logs of a small troubled cluster; ``rough`` adds duplicates, disorder, wrong clocks and rubbish."""
     jobs = generate(seed, Shape(days=max(1, hours // 24), gpus=nodes * 8, largest=16))
     layout = Layout(nodes=nodes, policy=policy, moves="carry_out")
-    options = WorldOptions(seed=seed, length_ms=hours * HOUR_MS, layout=layout, habits=Habits(movable=600_000), rates=TROUBLED)
+    options = WorldOptions(seed=seed, length_ms=hours * HOUR_MS, layout=layout, habits=Habits(movable=1_000_000), rates=TROUBLED)
     simulation = Simulation(World(jobs, options), arrive=Faults(seed, ROUGH) if rough else None)
     return simulation.run(options.start_ms + hours * HOUR_MS, 2 * MINUTE_MS)
 
