@@ -134,6 +134,10 @@ OUTCOME: dict[Enum, Words] = {
         "its node is to be emptied, and it was asked to go; what it lost by that was given back by the pool's refund rule",
         "it is queued again if it resumes; `apportion node list` shows which nodes are drained, by when and why",
     ),
+    O.MOVED: Words(
+        "it made room for somebody who fits only so, and goes on elsewhere; what it lost by that was given back by the refund rule",
+        "nothing to do; submit without --movable to stay where it starts",
+    ),
     O.NODE_LOST: Words(
         "its node left, went silent or broke; the pool's refund rule applied",
         "it is queued again if it resumes; `apportion node list` shows the node",
@@ -207,7 +211,9 @@ PENDING: dict[Enum, Words] = {
     ),
     P.PROTECTED_RUNS: Words(
         "nodes are kept for it, and work that may not be interrupted has to end there first"
-        "[; by what that work has stated it starts by {earliest_ms}][; {ahead} of its budget go first]",
+        "[; by what that work has stated it starts by {earliest_ms}][, {late_ms} later than told before]"
+        "[; the largest node offers {largest_free_milli} now, {largest_node_milli} at most]"
+        "[; {nodes_free} of the {nodes_needed} nodes it needs are free][; {ahead} of its budget go first]",
         "wait; a smaller request may fit earlier",
         "next; waits for protected work",
     ),
@@ -231,7 +237,8 @@ PENDING: dict[Enum, Words] = {
     ),
     P.NO_BLOCK: Words(
         "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"
-        "[; {ahead} of its budget go first]",
+        "[; the largest node offers {largest_free_milli} now, {largest_node_milli} at most]"
+        "[; {nodes_free} of the {nodes_needed} nodes it needs are free][; {ahead} of its budget go first]",
         "wait, or ask for fewer GPUs per node (--nodes)",
         "enough free, but not together",
     ),
@@ -288,7 +295,7 @@ ENUMS: dict[str, type[Enum]] = {
     "node": NodeReason,
     "tick": TickWhy,
 }
-_DURATIONS = {"timeout_ms", "limit_ms"}
+_DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}
 _PLACE = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 

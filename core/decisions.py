@@ -9,6 +9,7 @@ A decision's id is ``<seq of the tick>.<position in the batch>``.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -148,11 +149,64 @@ class RunDrained(Decision, frozen=True, tag="run.drained"):
     lost_gpu_us: int = 0  # work since the last checkpoint
 
 
+class MoveCertificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Why a move was right: who starts by it, and what the whole plan costs. All of it fits on GPUs that are free by count."""
+
+    beneficiary: str
+    beneficiary_budget: str
+    needed_milli: int
+    free_milli: int  # of the pool, now; never less than needed
+    moves: int  # runs that the plan moves
+    moved_milli: int  # by the whole plan
+    gpus_milli: int  # of this run
+    ran_ms: int
+    lost_gpu_us: int  # of this run, since its last checkpoint
+    plan_lost_gpu_us: int
+
+
+class RunMoved(Decision, frozen=True, tag="run.moved"):
+    """Stop this run within its grace, so that the beneficiary starts on its GPUs; ``pieces`` are held for it to go on there."""
+
+    workload: str
+    run: int
+    grace_until_ms: int
+    pieces: tuple[Piece, ...]
+    payer: str  # Payer
+    certificate: MoveCertificate
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A run that would be moved, and where to."""
+
+    workload: str
+    run: int
+    pieces: tuple[Piece, ...]
+    lost_gpu_us: int = 0  # work since its last checkpoint, when this was decided
+
+
+class MovesProposed(Decision, frozen=True, tag="moves.proposed"):
+    """If these runs were moved, the workload could start on ``pieces``; nothing is done. Written on change; no moves = no more."""
+
+    workload: str
+    pieces: tuple[Piece, ...] = ()
+    moves: tuple[Move, ...] = ()
+    lost_gpu_us: int = 0
+
+    @property
+    def mark(self) -> int:
+        """Return a number that tells plans apart: who is moved where, and who starts where; not what it costs. 0 = no plan."""
+        if not self.moves:
+            return 0
+        told = encode([self.pieces, [(move.workload, move.run, move.pieces) for move in self.moves]])
+        return 1 + int.from_bytes(hashlib.sha256(told).digest()[:6])
+
+
 class GpusReserved(Decision, frozen=True, tag="gpus.reserved"):
     """These GPUs are held for the workload until it starts, or is withdrawn."""
 
     workload: str
     pieces: tuple[Piece, ...]
+    unfunded: bool = False  # nobody pays for it: runs were moved so that it fits
 
 
 class RunClosed(Decision, frozen=True, tag="run.closed"):
@@ -269,6 +323,8 @@ AnyDecision = (
     | RunPreempted
     | RunCancelled
     | RunDrained
+    | RunMoved
+    | MovesProposed
     | GpusReserved
     | RunClosed
     | WorkloadClosed

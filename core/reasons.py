@@ -50,12 +50,14 @@ class Outcome(str, Enum):
     CANCELLED = "cancelled"  # its submitter, an administrator of its budget or an operator withdrew it
     PREEMPTED = "preempted"  # ended because it was asked to make room
     DRAINED = "drained"  # its node is wanted empty and it was asked to go; what it lost by that is refunded like a lost node's
+    MOVED = "moved"  # it may be moved, and was asked to make room for a gang; it starts elsewhere at once; refunded as DRAINED
     NODE_LOST = "node_lost"  # the node left, went silent or broke; refunded by the policy in force
     START_FAILED = "start_failed"  # never reported started within the pool's limit, or refused by the agent
     LOST = "lost"  # the agent no longer knows it; charge ends at the last confirmation
 
 
-RESUMABLE = (Outcome.PREEMPTED, Outcome.DRAINED, Outcome.NODE_LOST, Outcome.LOST)  # nobody's failure: it may go on elsewhere
+OTHERS_WISH = (Outcome.DRAINED, Outcome.MOVED)  # says nothing about the work: no back-off counts it, what was lost is given back
+RESUMABLE = (Outcome.PREEMPTED, *OTHERS_WISH, Outcome.NODE_LOST, Outcome.LOST)  # nobody's failure: it may go on elsewhere
 
 
 class Payer(str, Enum):
@@ -83,7 +85,7 @@ class Pending(str, Enum):
     BACKOFF = "backoff"  # its last start or run failed, or its last runs brought no safe progress; numbers: until_ms
     NO_CAPACITY = "no_capacity"  # the pool's healthy nodes cannot hold the shape even when empty; numbers: largest_milli
     DRAINING = "draining"  # healthy nodes are being drained, the first by until_ms, and it does not say that it is over by then
-    PROTECTED_RUNS = "protected_runs"  # nodes are kept for it; protected or funded runs have to end there; numbers: earliest_ms
+    PROTECTED_RUNS = "protected_runs"  # nodes are kept for it, protected or funded runs have to end there; earliest_ms, late_ms
     RESERVED = "reserved"  # free GPUs are kept for others, the first of them until earliest_ms, and it is not over by then
     NO_DOMAIN = "no_domain"  # it would fit on nodes of several domains, but asks for one; numbers: free_milli, need_milli
     NO_ROOM = "no_room"  # enough GPUs are free, but not as asked (labels, CPU, memory, apart); numbers: free_milli, need_milli

@@ -15,7 +15,15 @@ import duckdb
 import msgspec
 
 from apportion.core import events
-from apportion.core.decisions import FundingChanged, RunCancelled, RunClosed, RunDrained, RunPlaced, RunPreempted
+from apportion.core.decisions import (
+    FundingChanged,
+    RunCancelled,
+    RunClosed,
+    RunDrained,
+    RunMoved,
+    RunPlaced,
+    RunPreempted,
+)
 from apportion.core.reasons import Outcome, Payer
 from apportion.core.units import gpu_us
 from apportion.projections import ledger as post
@@ -152,7 +160,7 @@ class Allocations:
         run.progress_ms = max(run.progress_ms, event.progress_ms)
         self._put(run)
 
-    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled | RunDrained) -> None:
+    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled | RunDrained | RunMoved) -> None:
         """It was asked to stop."""
         run = self._run[decision.workload, decision.run]
         run.stop_seq, run.stop_ms = at.seq, at.time_ms

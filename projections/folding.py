@@ -201,6 +201,7 @@ class Folding:
             decisions.RunPreempted: allocations.stopping,
             decisions.RunCancelled: allocations.stopping,
             decisions.RunDrained: allocations.stopping,
+            decisions.RunMoved: allocations.stopping,
             decisions.RunClosed: allocations.closed,
             decisions.FundingChanged: allocations.funding_changed,
             decisions.GrantIssued: budgets.grant_issued,

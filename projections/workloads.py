@@ -15,6 +15,7 @@ from apportion.core.decisions import (
     RunCancelled,
     RunClosed,
     RunDrained,
+    RunMoved,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -51,7 +52,8 @@ class Workloads:
         self.asked = Sheet(
             "fact.workload", "workload", "seq", "time_ms", "admitted_seq", "admitted_ms", "principal", "name", "kind", "pool",
             "budget", "gpus_milli", "nodes", "milli_per_node", "min_runtime_ms", "expected_runtime_ms",
-            "checkpoint_interval_ms", "grace_ms", "priority", "auto_resume", "max_failures", "command",
+            "checkpoint_interval_ms", "grace_ms", "priority", "auto_resume", "movable", "max_failures",
+            "command",
         )  # fmt: skip
         self.wishes = Sheet("fact.wish", "workload", "seq", *_WISHES)
         self.priorities = Sheet("fact.priority", "seq", "time_ms", "workload", "priority", "principal", "reason")
@@ -96,7 +98,7 @@ class Workloads:
         row = (
             asked.workload, said.seq, said.time_ms, *admitted, said.principal, asked.name, asked.kind, pool, asked.budget,
             milli, *shape, asked.expected_runtime_ms, asked.checkpoint_interval_ms, asked.grace_ms, asked.priority,
-            asked.auto_resume, asked.max_failures, encode(asked.command).decode(),
+            asked.auto_resume, asked.movable, asked.max_failures, encode(asked.command).decode(),
         )  # fmt: skip
         self.asked.rows.append(row)
         wish = (
@@ -126,7 +128,7 @@ class Workloads:
         """The run's lead reports that it runs."""
         self._turn(at.seq, at.time_ms, event.workload, RUNNING, event.run)
 
-    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled | RunDrained) -> None:
+    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled | RunDrained | RunMoved) -> None:
         """The run was asked to stop."""
         self._turn(at.seq, at.time_ms, decision.workload, STOPPING, decision.run)
 

@@ -19,6 +19,7 @@ from apportion.core.decisions import (
     RunCancelled,
     RunClosed,
     RunDrained,
+    RunMoved,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -36,7 +37,7 @@ def run_key(workload: str, run: int) -> str:
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """SIGTERM, and SIGKILL after ``grace_ms``."""
 
-    why: str  # "preempted", "cancelled", "drained"
+    why: str  # "preempted", "cancelled", "drained", "moved"
     grace_ms: int
 
 
@@ -92,6 +93,8 @@ class Orders(msgspec.Struct, kw_only=True):
                     self._stop(decision.workload, decision.run, "cancelled", decision.grace_until_ms - batch.time_ms)
                 case RunDrained():
                     self._stop(decision.workload, decision.run, "drained", decision.grace_until_ms - batch.time_ms)
+                case RunMoved():
+                    self._stop(decision.workload, decision.run, "moved", decision.grace_until_ms - batch.time_ms)
                 case RunClosed():
                     order = self.live.get(run_key(decision.workload, decision.run))
                     if order is not None:

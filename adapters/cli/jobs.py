@@ -16,7 +16,7 @@ from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.finding import workload_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import percent_or_dash
-from apportion.adapters.cli.telling import decision_lines, piece_words
+from apportion.adapters.cli.telling import decision_lines, moves_words, piece_words
 from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, verb, whole
 from apportion.adapters.cli.wishes import options_of
 from apportion.adapters.wording import words_of
@@ -103,6 +103,7 @@ def _why_now(
     last = reasons[0].get("numbers") or {}
     sentence, action = words_of("pending", str(reasons[0]["reason"]), last)
     told = [*lines, f"  why: {sentence}", f"  what helps: {action.replace('JOB', name)}"]
+    told += [f"  {moves_words(row['numbers'])}" for row in parts.get("moves") or []]
     if last.get("funded_since_ms"):
         waited = render.duration(at_ms - last["funded_since_ms"])
         told.append(f"  funded, and waiting at the head of its queue, for {waited} (since {render.when(last['funded_since_ms'])})")

@@ -31,7 +31,7 @@ _OPTIONS = {
     "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
     "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
     "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
-    "packing": "--packing", "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action",
+    "packing": "--packing", "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action", "moves": "--moves",
 }  # fmt: skip
 
 
@@ -189,6 +189,14 @@ async def policy_set(
             "(fgd), or with an eye on the CPU that is left beside the GPUs too (balanced)",
         ),
     ] = None,
+    moves: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of("none", "propose", "carry_out"),
+            metavar="WHAT",
+            help="Moves of movable runs, so that somebody fits for whom enough is free but not together: none, propose, carry_out",
+        ),
+    ] = None,
     node_loss_refund: Annotated[
         str | None,
         typer.Option(
@@ -215,6 +223,7 @@ async def policy_set(
         "idle_hold_ms": idle_hold,
         "idle_hold_action": idle_action,
         "packing": packing,
+        "moves": moves,
         "node_loss_refund": node_loss_refund,
     }
     if all(value is None for value in changes.values()):

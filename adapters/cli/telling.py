@@ -69,6 +69,15 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
             f"{subject}: run {decision['run']} has to leave {decision['node']}, which is to be empty by "
             f"{render.when(decision['deadline_ms'])}{forced}; it has until {render.when(decision['grace_until_ms'])}"
         ]
+    if kind == "run.moved":
+        certificate = decision["certificate"]
+        return [
+            f"{subject}: run {decision['run']} moves to {', '.join(piece_words(piece) for piece in decision['pieces'])}, so that "
+            f"{certificate['beneficiary']} of {certificate['beneficiary_budget']} fits; it has until "
+            f"{render.when(decision['grace_until_ms'])} and loses at most {render.gpu_time(certificate['lost_gpu_us'])}"
+        ]
+    if kind == "moves.proposed":
+        return [f"{subject}: {moves_words(decision)}"]
     if kind == "run.closed":
         return [f"{subject}: {closed_words(decision)}"]
     if kind == "workload.closed":
@@ -101,6 +110,17 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
         what, do = refusal_words(decision)
         return [f"{subject}: refused: {what}"] + ([f"  what helps: {do}"] if do else [])
     return [f"{subject}: {kind} {render.cell('', decision)}"]
+
+
+def moves_words(proposal: dict[str, Any]) -> str:
+    """Return which moves would let a job start, and at what price."""
+    moves = [
+        f"{move['workload']} to {', '.join(piece_words(piece) for piece in move['pieces'])}" for move in proposal.get("moves") or []
+    ]
+    if not moves:
+        return "there are no moves any more by which it would start"
+    lost = render.gpu_time(proposal.get("lost_gpu_us", 0))
+    return f"it would start if these were moved, at a loss of {lost}: {'; '.join(moves)}"
 
 
 def closed_words(decision: dict[str, Any]) -> str:

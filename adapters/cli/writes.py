@@ -89,6 +89,9 @@ async def submit(
     auto_resume: Annotated[
         bool, typer.Option("--auto-resume/--no-auto-resume", help="Queue it again after a preemption or lost node")
     ] = True,
+    movable: Annotated[
+        bool, typer.Option("--movable", help="Past its protected time it may be stopped and go on elsewhere, so that others fit")
+    ] = False,
     env: Annotated[
         list[str] | None, typer.Option(metavar="KEY[=VALUE]", help="Environment variable to pass; repeat for more")
     ] = None,
@@ -128,6 +131,7 @@ async def submit(
             checkpoint_interval_ms=checkpoint_interval,
             grace_ms=grace,
             auto_resume=auto_resume,
+            movable=movable,
             priority=priority,
             max_failures=max_failures,
             command=command,

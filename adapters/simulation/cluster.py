@@ -70,6 +70,7 @@ class Layout(NamedTuple):
     policy: Policy | None = None  # None = as pools begin: fair
     idle_hold_ms: int | None = None  # None = as pools begin
     idle_demotes: bool = False
+    moves: Literal["none", "propose", "carry_out"] | None = None  # None = as pools begin
 
     @property
     def gpus(self) -> int:
@@ -119,6 +120,7 @@ def opening(layout: Layout, start_ms: int, log_id: str, time_source: TimeSource 
                 node_loss_refund="since_checkpoint",
                 idle_hold_ms=layout.idle_hold_ms,
                 idle_hold_action="demote" if layout.idle_demotes else None,
+                moves=layout.moves,
                 reason="rules of the simulated cluster",
             ),
         ),

@@ -30,11 +30,14 @@ class Habits(NamedTuple):
     fails_always: int = 5_000
     cancelled: int = 5_000  # by its submitter, some time after submission
     refused_start: int = 2_000  # of runs: the agent cannot start it
+    movable: int = 0  # lets its runs be moved, if it resumes
     falls_asleep: int = 0  # does no more work from a random point on, and keeps its GPUs to its end
 
 
 CALM = Habits(fails_once=0, fails_always=0, cancelled=0, refused_start=0)
-MOODY = Habits(fails_once=120_000, fails_always=50_000, cancelled=100_000, refused_start=40_000, falls_asleep=250_000)
+MOODY = Habits(
+    fails_once=120_000, fails_always=50_000, cancelled=100_000, refused_start=40_000, movable=500_000, falls_asleep=250_000
+)
 
 
 class Fate(NamedTuple):
@@ -83,6 +86,7 @@ def fate_of(seed: int, habits: Habits, pool: str, job: Job) -> Fate:
         fails_runs = 1_000
     members = member_names(job.program)
     principal = members[dice.below(len(members))]
+    resumes = not dice.chance(habits.no_resume)
     sleep = Dice(seed, "sleep", job.job_id)
     return Fate(
         workload=job.job_id,
@@ -95,7 +99,8 @@ def fate_of(seed: int, habits: Habits, pool: str, job: Job) -> Fate:
             kind=kind,
             min_runtime_ms=min_runtime_ms,
             expected_runtime_ms=limit_ms,
-            auto_resume=not dice.chance(habits.no_resume),
+            auto_resume=resumes,
+            movable=resumes and Dice(seed, "moves", job.job_id).chance(habits.movable),
             checkpoint_interval_ms=checkpoint_ms,
             grace_ms=dice.between(1, 4) * 15_000,
             priority=dice.below(3),

@@ -25,6 +25,7 @@ from apportion.core.decisions import (
     RunCancelled,
     RunClosed,
     RunDrained,
+    RunMoved,
     RunPlaced,
     RunPreempted,
     WorkloadClosed,
@@ -131,7 +132,7 @@ class World:
                 self.agents.place(at_ms, decision, self.open)
             elif isinstance(decision, RunClosed):
                 self.agents.close(f"{decision.workload}#{decision.run}")
-            elif isinstance(decision, (RunPreempted, RunCancelled, RunDrained)):
+            elif isinstance(decision, (RunPreempted, RunCancelled, RunDrained, RunMoved)):
                 self.agents.ask_to_stop(at_ms, f"{decision.workload}#{decision.run}", decision.grace_until_ms)
             elif isinstance(decision, WorkloadClosed):
                 self._over(decision.workload, decision.outcome)

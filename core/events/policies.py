@@ -36,4 +36,5 @@ class PolicyActivated(Event, frozen=True):
     bank_ms: Annotated[int, Meta(ge=0, le=7 * MS_PER_DAY)] | None = None  # of its share that an idle budget stays owed; 0 = none
     weight_milli: WeightMilli | None = None
     packing: Literal["best_fit", "fgd", "balanced"] | None = None  # which of the nodes that would do; see kernels/fragments.py
+    moves: Literal["none", "propose", "carry_out"] | None = None  # of movable runs, so that a gang fits; a pool starts with none
     reason: Text = ""

@@ -44,6 +44,7 @@ class WorkloadSubmitted(Event, frozen=True):
     min_runtime_ms: Duration | None = None  # protected time; None = the pool's quantum; 0 = idle cycles only
     expected_runtime_ms: Duration = 0  # the user's limit, for backfill; 0 = not stated
     auto_resume: bool = True
+    movable: bool = False  # past its protected time it may be stopped, and started elsewhere, so that somebody else fits
     checkpoint_interval_ms: Duration = 0
     grace_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 30_000
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0  # inside its budget; or the policy "priority"

@@ -15,6 +15,7 @@ from apportion.core.decisions import (
     FundingChanged,
     GpusReserved,
     GrantIssued,
+    MovesProposed,
     NodeSuspended,
     PendingExplained,
     Rejected,
@@ -22,6 +23,7 @@ from apportion.core.decisions import (
     RunClosed,
     RunDrained,
     RunIdle,
+    RunMoved,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -29,15 +31,16 @@ from apportion.core.decisions import (
     WorkloadRejected,
 )
 from apportion.core.errors import check
+from apportion.core.fold import holds
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
 from apportion.core.fold.wishes import drop_wish
 from apportion.core.fold.workloads import dequeue, enqueue
-from apportion.core.reasons import RESUMABLE, NodeReason, Outcome
+from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome, Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
-from apportion.core.state.holdings import gpu_rows, runs_on_node
+from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
 from apportion.core.state.wishes import wish_of
 from apportion.core.units import MILLI
@@ -78,6 +81,10 @@ def _explained(state: State, decision: PendingExplained) -> None:
     row = _workload(state, decision.workload)
     state.workload.reason[row] = PENDING_CODE[decision.reason]
     state.workload.funded_ms[row] = decision.numbers.get("funded_since_ms", 0)
+    promised = decision.reason == Pending.PROTECTED_RUNS.value
+    late_ms = decision.numbers.get("late_ms", 0) if promised else 0
+    state.workload.told_ms[row] = decision.numbers["earliest_ms"] - late_ms if promised else 0
+    state.workload.late_ms[row] = late_ms
 
 
 def _placed(state: State, decision: RunPlaced) -> None:
@@ -145,6 +152,10 @@ def _placed(state: State, decision: RunPlaced) -> None:
     table.run_no[workload] = decision.run
     table.reason[workload] = 0
     table.funded_ms[workload] = 0
+    table.hold[workload] = schema.HOLD_NONE
+    table.proposed[workload] = 0
+    table.told_ms[workload] = 0
+    table.late_ms[workload] = 0
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:
@@ -171,13 +182,10 @@ def _drained(state: State, decision: RunDrained) -> None:
     _stop(state, run, schema.STOP_DRAIN, decision.grace_until_ms, state.counters.seq)
 
 
-def _reserved(state: State, decision: GpusReserved) -> None:
-    workload = _workload(state, decision.workload)
-    drop_hold(state, workload)
-    for gpu in gpu_rows(state, decision.pieces):
-        check(int(state.gpu.held_by[gpu]) == 0, state.counters.seq, f"GPU row {gpu} is held twice")
-        state.gpu.held_by[gpu] = workload + 1
-    state.workload.state[workload] = schema.HELD if decision.pieces else schema.PENDING
+def _moved(state: State, decision: RunMoved) -> None:
+    run = _run(state, decision.workload, decision.run)
+    _stop(state, run, schema.STOP_MOVE, decision.grace_until_ms, state.counters.seq)
+    holds.hold(state, int(state.run.workload[run]), decision.pieces, schema.HOLD_MOVED)
 
 
 def _closed_run(state: State, decision: RunClosed) -> None:
@@ -199,7 +207,7 @@ def _closed_run(state: State, decision: RunClosed) -> None:
         state.node.start_failures[state.node.row_of[name]] += 1
     if outcome in RESUMABLE:
         fruitful = table.progress_ms[workload] > cells.resume_ms[run]
-        again = outcome is not Outcome.DRAINED  # the operators' wish says nothing about the work
+        again = outcome not in OTHERS_WISH
         table.fruitless[workload] = 0 if fruitful else table.fruitless[workload] + again
     state.run.remove(run)
     table.run[workload] = -1
@@ -209,8 +217,11 @@ def _closed_run(state: State, decision: RunClosed) -> None:
         table.failures[workload] += 1
     if outcome is Outcome.START_FAILED:
         table.start_failures[workload] += 1
+    kept = holds.keep_for_next_run(state, workload, decision)
     if decision.requeued:
         enqueue(state, workload)
+        if kept:
+            table.state[workload] = schema.HELD
     else:
         table.state[workload] = schema.OVER
 
@@ -259,7 +270,9 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     RunPreempted: _preempted,
     RunCancelled: _cancelled,
     RunDrained: _drained,
-    GpusReserved: _reserved,
+    RunMoved: _moved,
+    MovesProposed: holds.proposed,
+    GpusReserved: holds.reserved,
     RunClosed: _closed_run,
     WorkloadClosed: _closed_workload,
     NodeSuspended: _suspended,

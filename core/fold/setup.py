@@ -12,7 +12,7 @@ from apportion.core.fold.access import No, is_operator, not_permitted, principal
 from apportion.core.fold.topology import check_levels, define_levels
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
-from apportion.core.state.codes import PACKING_CODE, POLICY_CODE
+from apportion.core.state.codes import MOVES_CODE, PACKING_CODE, POLICY_CODE
 from apportion.core.state.state import State
 from apportion.core.units import PPM
 
@@ -136,6 +136,9 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         pool.packing[row] = PACKING_CODE[event.packing]
     if event.idle_hold_action is not None:
         pool.idle_demotes[row] = int(event.idle_hold_action == "demote")
+    if event.moves is not None:
+        pool.moves[row] = MOVES_CODE[event.moves]
+        state.counters.dirty = 1
     if event.node_loss_refund is not None:
         pool.refund_rule[row] = REFUND_RULES[event.node_loss_refund]
     _note_silence(state)

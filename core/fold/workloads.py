@@ -53,6 +53,8 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
     line, pool, shape = found
     if state.budget.users[line]:
         line = users.line_of(state, line, principal)
+    if event.movable and not event.auto_resume:
+        return No(Refusal.INVALID_DATA, "movable", "what is moved is started again: it must resume", entity=event.workload)
     table = state.workload
     row = table.add(event.workload)
     quantum = int(state.pool.quantum_ms[pool])
@@ -72,6 +74,7 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
         "grace_ms": event.grace_ms,
         "priority": event.priority,
         "auto_resume": int(event.auto_resume),
+        "movable": int(event.movable),
         "max_failures": event.max_failures,
         "run": -1,
     }

@@ -1,4 +1,4 @@
-"""Writing a plan of preemption: each victim with its certificate, and the GPUs held for who starts on them.
+"""Writing a plan of preemption, or of moves: each run with its certificate, and the GPUs held for who starts on them.
 
 Decides nothing: who must go, in which order certificates count them, and the numbers that a policy adds are the caller's. A
 certificate shows shares as they are when the victims before it are gone; work on idle cycles counts as nobody's. What is written
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from apportion.core.decisions import Certificate, GpusReserved, RunPreempted
+from apportion.core.decisions import Certificate, GpusReserved, MoveCertificate, RunMoved, RunPreempted
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.funding import Shares
+from apportion.core.reasons import Payer
+from apportion.core.state import schema
 from apportion.core.state.codes import POLICIES
 from apportion.core.state.holdings import pieces_of
 from apportion.core.state.state import State
@@ -58,3 +60,40 @@ def write_plan(
             gone.append(victim)
     milli_each = min(MILLI, int(table.milli_per_node[workload]))
     emit(GpusReserved(workload=table.keys[workload], pieces=pieces_of(state, gpus, milli_each)))
+
+
+def write_moves(
+    state: State, emit: Emit, workload: int, gpus: list[int], moves: dict[int, list[int]], *, funded: bool
+) -> None:
+    """Write that runs (rows) must stop and start again on other GPUs (rows), so that ``workload`` starts on ``gpus``."""
+    table, run, now_ms = state.workload, state.run, state.counters.time_ms
+    lost_us = {row: gpu_us(int(run.gpus_milli[row]), now_ms - int(run.checkpoint_ms[row])) for row in moves}
+    moved = sum(int(run.gpus_milli[row]) for row in moves)
+    free = int(state.pool.idle_milli[int(table.pool[workload])])
+    for row, places in moves.items():
+        owner = int(run.workload[row])
+        payer = Payer.BUDGET if int(run.payer[row]) == schema.PAYER_BUDGET else Payer.UNFUNDED
+        certificate = MoveCertificate(
+            beneficiary=table.keys[workload],
+            beneficiary_budget=state.budget_path(int(table.budget[workload])),
+            needed_milli=int(table.gpus_milli[workload]),
+            free_milli=free,
+            moves=len(moves),
+            moved_milli=moved,
+            gpus_milli=int(run.gpus_milli[row]),
+            ran_ms=now_ms - int(run.placed_ms[row]),
+            lost_gpu_us=lost_us[row],
+            plan_lost_gpu_us=sum(lost_us.values()),
+        )
+        emit(
+            RunMoved(
+                workload=table.keys[owner],
+                run=int(run.run_no[row]),
+                grace_until_ms=now_ms + int(table.grace_ms[owner]),
+                pieces=pieces_of(state, places, min(MILLI, int(table.milli_per_node[owner]))),
+                payer=payer.value,
+                certificate=certificate,
+            )
+        )
+    milli_each = min(MILLI, int(table.milli_per_node[workload]))
+    emit(GpusReserved(workload=table.keys[workload], pieces=pieces_of(state, gpus, milli_each), unfunded=not funded))

@@ -43,6 +43,22 @@ class Field:
     rank: I64  # per budget row: place in the order of over-service
 
 
+def costs_of(state: State, counted_milli: I64, rank: I64, quantum_ms: int) -> I64:
+    """Return what it costs that each run goes, as ``preempting`` lists it; ``counted_milli`` of its GPUs were promised anything."""
+    run, now_ms = state.run, state.counters.time_ms
+    milli = run.column("gpus_milli")
+    unsaved_ms = np.minimum(now_ms - run.column("checkpoint_ms"), quantum_ms)
+    cost = np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
+    cost[:, 0] = counted_milli * unsaved_ms
+    cost[:, 1] = counted_milli
+    cost[:, 2] = (milli - counted_milli) * unsaved_ms
+    cost[:, 3] = milli
+    cost[:, 4] = counted_milli * rank
+    cost[:, 5] = now_ms - run.column("placed_ms")
+    cost[:, 6] = state.counters.seq - state.workload.event_seq[run.column("workload")]
+    return cost
+
+
 def least_plan(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], list[int]] | None:
     """Return victims and the GPUs that the beneficiary gets; None when there is no plan, or none was found."""
     masked = masked | _hopeless(state, field, workload)

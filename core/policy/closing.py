@@ -2,9 +2,9 @@
 
 A pure function of the run's columns. Refund (hardware lost the work, not the budget): by the pool's rule the time since the
 last checkpoint, the whole run, or only what was charged after the last sign of life; the last is always given back. The
-reservation that was not used is void. A preempted, drained, lost or failed-to-start workload is queued again with its safe progress
-when it may resume; preemptions and lost nodes are not failures. But attempts without progress back off: after the second run in a
-row that brought nothing safe the workload waits, each time twice as long; new safe progress ends that.
+reservation that was not used is void. A preempted, drained, moved, lost or failed-to-start workload is queued again with its
+safe progress when it may resume; preemptions and lost nodes are not failures. But attempts without progress back off: after the
+second run in a row that brought nothing safe the workload waits, each time twice as long; new safe progress ends that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from apportion.core.decisions import RunClosed, WorkloadClosed
 from apportion.core.policy.emit import Emit
-from apportion.core.reasons import RESUMABLE, Outcome
+from apportion.core.reasons import OTHERS_WISH, RESUMABLE, Outcome
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOMES
 from apportion.core.state.state import State
@@ -99,13 +99,13 @@ def _blamed(state: State, row: int) -> list[int]:
 
 def _refund(state: State, row: int, outcome: Outcome, end_ms: int, charged: int, unfunded: int) -> tuple[int, int]:
     """Return what goes back to the budget and to unfunded."""
-    if outcome not in (Outcome.NODE_LOST, Outcome.LOST, Outcome.DRAINED):
+    if outcome not in (Outcome.NODE_LOST, Outcome.LOST, *OTHERS_WISH):
         return 0, 0
     run = state.run
     rule = int(state.pool.refund_rule[int(run.pool[row])])
-    if outcome is Outcome.DRAINED and rule == schema.REFUND_UNCONFIRMED:
+    if outcome in OTHERS_WISH and rule == schema.REFUND_UNCONFIRMED:
         return 0, 0
-    if outcome is Outcome.DRAINED:  # what is safe goes on elsewhere, so it was no loss under any rule
+    if outcome in OTHERS_WISH:  # what is safe goes on elsewhere, so it was no loss under any rule
         return charged - int(run.safe_charged_us[row]), unfunded - int(run.safe_unfunded_us[row])
     if outcome is Outcome.NODE_LOST and rule == schema.REFUND_WHOLE_RUN:
         return charged, unfunded
@@ -134,7 +134,7 @@ def _next_attempt(state: State, row: int, outcome: Outcome, end_ms: int) -> tupl
         fruitless = int(table.fruitless[workload])  # before this run
         fruitful = int(table.progress_ms[workload]) > int(state.run.resume_ms[row])
         again = bool(table.auto_resume[workload])
-        wait = again and fruitless and not fruitful and outcome is not Outcome.DRAINED
+        wait = again and fruitless and not fruitful and outcome not in OTHERS_WISH
         return again, end_ms + (BACKOFF_FIRST_MS << min(fruitless - 1, BACKOFF_DOUBLINGS)) if wait else 0
     if outcome is Outcome.START_FAILED:
         attempts = int(table.start_failures[workload])

@@ -22,6 +22,7 @@ _STOPPED = {
     schema.STOP_PREEMPT: Outcome.PREEMPTED,
     schema.STOP_CANCEL: Outcome.CANCELLED,
     schema.STOP_DRAIN: Outcome.DRAINED,
+    schema.STOP_MOVE: Outcome.MOVED,
 }
 
 

@@ -3,6 +3,9 @@
 A head that would be funded if it could start now says since when (``funded_since_ms``): that wait is what its budget is owed an
 answer for, and it is written again when it begins and when it ends.
 
+Who has a reservation is told when it moves back: by a quantum of its pool or more, and, when the instant told is past because a run
+there overstays what it said, how late it is, again each time that has doubled.
+
 The reason comes from the same functions that place. Only heads are looked at again: for the rest the answer is "the same, behind
 ``ahead`` others of its budget", and the number of decisions stays proportional to what changes.
 """
@@ -43,16 +46,31 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
         ahead = int(position) - int(first_of[position])
         reason, numbers = reason_for(state, row, reservations[int(table.pool[row])], ahead)
         since_ms = _funded_since(state, shares, row) if heads[position] else 0
-        if PENDING_CODE[reason.value] != int(table.reason[row]) or since_ms != int(table.funded_ms[row]):
+        news = PENDING_CODE[reason.value] != int(table.reason[row]) or since_ms != int(table.funded_ms[row])
+        if _moved_back(state, row, reason, numbers) or news:
             numbers["ahead"] = ahead
             if since_ms:
                 numbers["funded_since_ms"] = since_ms
             emit(PendingExplained(workload=table.keys[row], reason=reason.value, numbers=numbers))
 
 
+def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str, int]) -> bool:
+    """Tell whether its reservation is later than it was told, and not just a little; adds how late it is to the numbers."""
+    table, now_ms = state.workload, state.counters.time_ms
+    told_ms, earliest_ms = int(table.told_ms[workload]), numbers.get("earliest_ms", 0)
+    if reason is not Pending.PROTECTED_RUNS or not told_ms:
+        return False
+    if earliest_ms > now_ms:
+        return earliest_ms - told_ms >= int(state.pool.quantum_ms[int(table.pool[workload])])
+    if earliest_ms == 0 or told_ms >= now_ms:
+        return False
+    numbers["late_ms"] = now_ms - told_ms
+    return numbers["late_ms"] >= 2 * int(table.late_ms[workload])
+
+
 def _funded_since(state: State, shares: Shares, workload: int) -> int:
-    """Return since when a head waits although it would be funded; 0 = it would not be. Who has GPUs held for it is funded."""
-    held = int(state.workload.state[workload]) == schema.HELD
+    """Return since when a head waits although it would be funded; 0 = it would not be. Who was when GPUs were freed for it, is."""
+    held = int(state.workload.hold[workload]) == schema.HOLD_FUNDED
     if not held and not fundable(state, shares, workload)[0]:
         return 0
     return int(state.workload.funded_ms[workload]) or state.counters.time_ms
@@ -77,7 +95,8 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
         if able < int(table.nodes[workload]):
             return Pending.DRAINING, {"until_ms": until_ms, "nodes_able": able, "nodes_needed": int(table.nodes[workload])}
     if workload in reservations.starts_ms:
-        return Pending.PROTECTED_RUNS, {"earliest_ms": reservations.starts_ms[workload], "need_milli": need}
+        earliest_ms = reservations.starts_ms[workload]
+        return Pending.PROTECTED_RUNS, {"earliest_ms": earliest_ms, "need_milli": need, **_offers(state, workload)}
     free = int(state.pool.idle_milli[pool])
     if free < need:
         return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
@@ -98,4 +117,18 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
         bare = Wish(wish.within, wish.near, wish.loose, exclusive=wish.exclusive if wish.aligned else 0, aligned=wish.aligned)
         if find_gpus(state, workload, now, everywhere, bare):
             return Pending.NO_ROOM, {"free_milli": free, "need_milli": need}
-    return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need}
+    return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need, **_offers(state, workload)}
+
+
+def _offers(state: State, workload: int) -> dict[str, int]:
+    """Return what nodes in service offer: the largest now and at most, or how many nodes a gang could have now."""
+    table, node, gpu = state.workload, state.node, state.gpu
+    if wish_of(state, workload).loose:
+        return {}
+    of_pool = (node.column("pool") == table.pool[workload])[gpu.column("node")] & (gpu.column("out") == 0)
+    free = of_pool & (gpu.column("used_milli") == 0) & (gpu.column("held_by") == 0)
+    able_now, able = (np.bincount(gpu.column("node")[rows], minlength=1) * MILLI for rows in (free, of_pool))
+    nodes = int(table.nodes[workload])
+    if nodes > 1:
+        return {"nodes_free": int((able_now >= table.milli_per_node[workload]).sum()), "nodes_needed": nodes}
+    return {"largest_free_milli": int(able_now.max()), "largest_node_milli": int(able.max())}

@@ -74,10 +74,11 @@ def shares_of(state: State) -> Shares:
 
 
 def staying_milli(state: State) -> I64:
-    """Return per budget line what runs and has not been asked to stop; idle-cycle runs are nobody's."""
+    """Return per budget line what runs and has not been asked to stop, or only to move; idle-cycle runs are nobody's."""
     run, budget = state.run, state.budget
     running = budget.column("running_milli").copy()
-    going = (run.column("state") == schema.STOPPING) & (run.column("idle_cycles") == 0)
+    going = (run.column("state") == schema.STOPPING) & (run.column("stop_cause") != schema.STOP_MOVE)
+    going &= run.column("idle_cycles") == 0
     if going.any():
         leaves = budget.column("children") == 0
         np.subtract.at(running, run.column("budget")[going], run.column("gpus_milli")[going])

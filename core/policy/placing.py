@@ -1,16 +1,17 @@
 """Starts: held workloads first, then funded heads in fair order (with preemption and reservations), then everybody.
 
 Fair order: from the root of the pool's tree to the child with the largest (allowance - running) / share. Pass 1 serves what is
-funded, from the heads of the budgets' queues on; one that does not fit may preempt. The first of each budget that can do neither
-gets a reservation (``reserving``), after which others start, and preempt, only where they do not delay it. Whoever is *stuck* so
-keeps his part of the allowance: what stands behind him in his budget is served in pass 1 while it is funded beside him. (On whole
-nodes one large gang would else stop all preemption for hours, and everybody would live on leftovers: at 2.2 times demand some
-budgets got 1.4 times their due, others 0.95.) Then nodes are kept for the first in line of budgets that will be funded before
-their nodes could be ready. Pass 2 serves all queues in depth, but nothing overtakes the first of its own budget so that this would
-be funded later (``precedence``); pass 3 does the same for what nobody else could use, with all work that is over when the first
-of its budget could start, so that no GPU idles while something placeable waits; pass 4 work that asked for idle cycles only. What
-a budget could have and does not use is lent to all in these passes, not to its siblings first. A budget that lost a run in this
-cycle starts nothing in it.
+funded, from the heads of the budgets' queues on; one that does not fit may preempt. The first of each budget that can do
+neither gets a reservation (``reserving``), after which others start, and preempt, only where they do not delay it. Whoever is
+*stuck* so keeps his part of the allowance: what stands behind him in his budget is served in pass 1 while it is funded beside
+him. (On whole nodes one large gang would else stop all preemption for hours, and everybody would live on leftovers: at 2.2
+times demand some budgets got 1.4 times their due, others 0.95.) Then nodes are kept for the first in line of budgets that will
+be funded before their nodes could be ready. Pass 2 serves all queues in depth, but nothing overtakes the first of its own
+budget so that this would be funded later (``precedence``); pass 3 does the same for what nobody else could use, with all work
+that is over when the first of its budget could start, so that no GPU idles while something placeable waits; pass 4 work that
+asked for idle cycles only. What a budget could have and does not use is lent to all in these passes, not to its siblings first.
+A budget that lost a run in this cycle starts nothing in it. Where runs may be moved (``moving``), whoever is stuck in pass 1
+may start by that, and at the end the first of each budget.
 
 Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
 tried again in the cycle, because starts only take space. A pool under a baseline policy is served by ``baselines`` instead.
@@ -30,6 +31,7 @@ from apportion.core.policy.baselines.serving import serve
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.moving import Moves, move_for, withdraw
 from apportion.core.policy.precedence import Ends, Place, place_for
 from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.reserving import Reservations, reserve, says_over_ms
@@ -74,6 +76,7 @@ class Turn:
     first: I64
     last: I64
     reservations: Reservations
+    moves: Moves
     blocked: I64  # per budget row: lost a run in this cycle
     tried: Tried = field(default_factory=lambda: Tried(SHAPES_TRIED_MAX))
 
@@ -82,17 +85,19 @@ def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
     """Emit the starts, holds and preemptions of this cycle; returns the reservation of each pool."""
     count_held_as_running(state, shares)
     start_held(state, emit, shares)
-    made = []
+    made, looked = list[Reservations](), list[Moves]()
     for pool in range(state.pool.used):
         baseline = BASELINES.get(int(state.pool.policy[pool]))
         if baseline is None:
-            made.append(_place_pool(state, emit, shares, pool))
+            looked.append(Moves.of(state, pool))
+            made.append(_place_pool(state, emit, shares, pool, looked[-1]))
         else:
             made.append(serve(state, emit, shares, pool, baseline))
+    withdraw(state, emit, looked)
     return made
 
 
-def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Reservations:
+def _place_pool(state: State, emit: Emit, shares: Shares, pool: int, moves: Moves) -> Reservations:
     rows = state.budget.used
     turn = Turn(
         pool=pool,
@@ -100,16 +105,18 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Reservat
         first=np.zeros(rows, dtype=np.int64),
         last=np.zeros(rows, dtype=np.int64),
         reservations=Reservations.none(state),
+        moves=moves,
         blocked=np.zeros(rows, dtype=np.int64),
     )
     if state.queued:
         queue_kernels.segments(turn.queue, state.queued, state.workload.budget, turn.first, turn.last)
         _funded(state, emit, shares, turn)
         ends = Ends(state)
-        _reserve_ahead(state, shares, turn, ends)
+        _reserve_ahead(state, emit, shares, turn, ends)
         for idle_cycles, in_time_free in ((0, False), (0, True), (1, False)):
             if int(state.pool.idle_milli[pool]) > 0:
                 _everybody(state, emit, shares, turn, ends, idle_cycles, in_time_free=in_time_free)
+        _move_for_heads(state, emit, shares, turn)
     return turn.reservations
 
 
@@ -172,6 +179,9 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
                 add_running(state, shares, loser, -1)
                 turn.blocked[int(state.workload.budget[loser])] = 1
                 ready[int(state.workload.budget[loser])] = 0
+        elif move_for(state, emit, turn.moves, workload, turn.reservations, funded=True):
+            add_running(state, shares, workload, 1)
+            turn.reservations.look_again()
         else:
             if not stuck_milli[leaf] and len(turn.reservations.starts_ms) < RESERVATIONS_MAX:
                 reserve(state, turn.reservations, workload)
@@ -184,7 +194,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         look(leaf)
 
 
-def _reserve_ahead(state: State, shares: Shares, turn: Turn, ends: Ends) -> None:
+def _reserve_ahead(state: State, emit: Emit, shares: Shares, turn: Turn, ends: Ends) -> None:
     """Keep nodes for the first in line of budgets that will be funded before their nodes could be ready, in fair order."""
     reservations = turn.reservations
     ready = _waiting(state, turn)
@@ -196,8 +206,26 @@ def _reserve_ahead(state: State, shares: Shares, turn: Turn, ends: Ends) -> None
             return
         ready[leaf] = 0
         place = _place(state, shares, turn, ends, leaf)
-        if place.head >= 0 and place.until_ms:
+        if place.head >= 0 and place.until_ms and not _move_unpaid(state, emit, shares, turn, place.head):
             reserve(state, reservations, place.head, place.until_ms)
+
+
+def _move_for_heads(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
+    """Let the first in line of budgets start by moves, though unfunded: on GPUs on which nobody could start as they lie."""
+    ready = _waiting(state, turn) * int(turn.moves.kind != schema.MOVES_NONE)
+    while (leaf := _next_leaf(state, turn, shares.allowance, shares.running, ready)) >= 0:
+        ready[leaf] = 0
+        head = _candidate(state, turn, leaf, int(turn.first[leaf]), 0, Tried(0))
+        if head >= 0 and int(turn.queue[head]) not in turn.reservations.starts_ms:
+            _move_unpaid(state, emit, shares, turn, int(turn.queue[head]))
+
+
+def _move_unpaid(state: State, emit: Emit, shares: Shares, turn: Turn, workload: int) -> bool:
+    if not move_for(state, emit, turn.moves, workload, turn.reservations, funded=False):
+        return False
+    add_running(state, shares, workload, 1)
+    turn.reservations.look_again()
+    return True
 
 
 def _waiting(state: State, turn: Turn) -> I64:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels import targets as target_kernels
 from apportion.core.policy.certifying import write_plan
-from apportion.core.policy.choosing import Field, least_plan
+from apportion.core.policy.choosing import Field, costs_of, least_plan
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.idling import demoted
@@ -84,16 +84,7 @@ def _field(state: State, shares: Shares, workload: int) -> Field:
         eligible &= idle
     eligible &= idle | ((leaf != taker) & ~graced[leaf] & (milli < room[leaf]))
     rank = _ranks(state, room, np.unique(leaf[eligible & ~idle]))
-    cost = np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
-    counted = np.where(idle, 0, milli)
-    unsaved_ms = np.minimum(now_ms - run.column("checkpoint_ms"), quantum_ms)
-    cost[:, 0] = counted * unsaved_ms
-    cost[:, 1] = counted
-    cost[:, 2] = (milli - counted) * unsaved_ms
-    cost[:, 3] = milli
-    cost[:, 4] = counted * rank[leaf]
-    cost[:, 5] = now_ms - run.column("placed_ms")
-    cost[:, 6] = state.counters.seq - state.workload.event_seq[run.column("workload")]
+    cost = costs_of(state, np.where(idle, 0, milli), rank[leaf], quantum_ms)
     cost[~eligible] = 0
     return Field(eligible.astype(np.int64), cost, np.where(idle, -1, leaf), milli, room, rank)
 

@@ -57,7 +57,7 @@ def start_held(state: State, emit: Emit, shares: Shares) -> None:
             add_running(state, shares, row, -1)
         elif free and room:
             add_running(state, shares, row, -1)
-            start(state, emit, shares, row, gpus, beneficiary=True)
+            start(state, emit, shares, row, gpus, hold=int(state.workload.hold[row]))
 
 
 def _stopping_on(state: State, gpus: list[int]) -> bool:
@@ -73,13 +73,13 @@ def _drained_before_its_end(state: State, workload: int, gpus: list[int]) -> boo
     return any(0 < at_ms < over_ms for at_ms in closes_ms)
 
 
-def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, beneficiary: bool = False) -> None:
-    """Write the start of a workload on ``gpus``."""
+def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, hold: int = schema.HOLD_NONE) -> None:
+    """Write the start of a workload on ``gpus``, which were held for it for that reason."""
     table, now_ms = state.workload, state.counters.time_ms
     leaf, pool, milli = int(table.budget[workload]), int(table.pool[workload]), int(table.gpus_milli[workload])
     min_runtime_ms = int(table.min_runtime_ms[workload])
     funded, why = fundable(state, shares, workload)
-    if beneficiary and why is Funding.ABOVE_ALLOWANCE:
+    if hold == schema.HOLD_FUNDED and why is Funding.ABOVE_ALLOWANCE:
         funded, why = True, Funding.WITHIN_ALLOWANCE  # it was when its GPUs were freed; its certificate says so
     protected_ms = min_runtime_ms if funded else min(min_runtime_ms, int(state.pool.quantum_ms[pool]))
     reserved = gpu_us(milli, min_runtime_ms) if funded else 0
@@ -98,7 +98,7 @@ def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[in
             resume_from_ms=int(table.progress_ms[workload]),
             allowance_milli=int(shares.allowance[leaf]),
             running_milli=int(shares.running[leaf]),
-            beneficiary=beneficiary,
+            beneficiary=hold in (schema.HOLD_FUNDED, schema.HOLD_UNFUNDED),
         )
     )
     add_running(state, shares, workload, 1)

@@ -25,4 +25,5 @@ POLICY_CODE = {
 PACKING_CODE = {"best_fit": schema.BEST_FIT, "fgd": schema.FGD, "balanced": schema.BALANCED}
 PACKINGS = {code: name for name, code in PACKING_CODE.items()}
 POLICIES = {code: name for name, code in POLICY_CODE.items()}
+MOVES_CODE = {"none": schema.MOVES_NONE, "propose": schema.MOVES_PROPOSE, "carry_out": schema.MOVES_CARRY_OUT}
 PAYER_CODE = {Payer.BUDGET.value: schema.PAYER_BUDGET, Payer.UNFUNDED.value: schema.PAYER_UNFUNDED}

@@ -14,7 +14,11 @@ PLACED, STARTED, STOPPING, ENDED = 1, 2, 3, 4
 # run.payer
 PAYER_BUDGET, PAYER_UNFUNDED = 1, 2
 # run.stop_cause
-STOP_NONE, STOP_PREEMPT, STOP_CANCEL, STOP_DRAIN = 0, 1, 2, 3
+STOP_NONE, STOP_PREEMPT, STOP_CANCEL, STOP_DRAIN, STOP_MOVE = 0, 1, 2, 3, 4
+# pool.moves
+MOVES_NONE, MOVES_PROPOSE, MOVES_CARRY_OUT = 0, 1, 2
+# workload.hold
+HOLD_NONE, HOLD_FUNDED, HOLD_UNFUNDED, HOLD_MOVED = 0, 1, 2, 3
 # pool.refund_rule
 REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
 # pool.policy
@@ -46,6 +50,7 @@ class PoolTable(Table):
     idle_hold_ms: Column  # a run that does no work for so long is shown
     idle_demotes: Column  # 1 = and is no longer paid by its budget
     half_life_ms: Column  # after which usage counts half, for fair_tree
+    moves: Column  # whether runs are moved so that somebody else fits
     levels: Column  # of its topology, above the node
     supply_milli: Column  # rates now
     down_milli: Column
@@ -192,6 +197,7 @@ class WorkloadTable(Table):
     grace_ms: Column
     priority: Column
     auto_resume: Column
+    movable: Column  # 1 = its runs may be moved, past their protected time
     max_failures: Column
     run_no: Column  # number of the latest run
     run: Column  # row of the run in progress, -1 = none
@@ -203,6 +209,10 @@ class WorkloadTable(Table):
     cancel_seq: Column  # sequence of the accepted cancellation; 0 = none
     reason: Column  # last explained: index into Pending + 1
     funded_ms: Column  # since when it waits at the head of its queue although it would be funded; 0 = it does not
+    hold: Column  # why GPUs are held for it: it was funded when they were freed, was not, or is moved there
+    proposed: Column  # mark of the moves proposed last so that it starts; 0 = none
+    told_ms: Column  # when its reservation said that it starts, as last explained; 0 = it has none
+    late_ms: Column  # how much later than that it was when that was last said; 0 = it was not
     outcome: Column  # of the last run: index into Outcome + 1
 
 

@@ -43,6 +43,16 @@ class Space:
         self._add(run, -1)
         self.gone[run] = None
 
+    def step_aside(self, run: int) -> None:
+        """Imagine a run gone that is not: it gives back all but its GPUs, so what is found is free now."""
+        self.take_out(run)
+        alloc = self._state.alloc.cells
+        here = self._state.run.cells.first_alloc[run]
+        while here >= 0:
+            self.gpu_milli[alloc.gpu[here]] += alloc.milli[here]
+            self.gpu_memory_mib[alloc.gpu[here]] += alloc.gpu_memory_mib[here]
+            here = alloc.next[here]
+
     def put_back(self, run: int) -> None:
         """Imagine it there again."""
         self._add(run, 1)

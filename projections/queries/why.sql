@@ -50,6 +50,16 @@ line as (
             'entitled_ppm': (select entitled_ppm from mart.budget_at($seq, $as_of_ms) as b where b.pool = it.pool and b.budget = regexp_replace(it.budget, '/~[^/]*$', ''))})
     from (select * from spoken order by seq desc, position desc limit 1) as s, it
     union all
+    -- what was last proposed to be moved so that it starts; none while it runs or no such moves are known
+    select 5, 'moves', m.seq, m.position, m.time_ms, m.workload, it.budget, '', '', it.gpus_milli, m.body::json
+    from (
+        select d.* from fact.decision as d join it using (workload)
+        where d.type = 'moves.proposed' and d.seq <= $seq order by d.seq desc, d.position desc limit 1
+    ) as m, it
+    where exists (select 1 from now where state = 'pending') and json_exists(m.body, '$.moves')
+        and not exists (select 1 from fact.decision as r where r.workload = m.workload and r.type in ('gpus.reserved', 'run.placed')
+            and (r.seq, r.position) > (m.seq, m.position) and r.seq <= $seq)
+    union all
     select 4, 'instead', d.seq, d.position, d.time_ms, d.workload, d.budget, d.reason, d.payer, d.gpus_milli,
         to_json({'allowance_milli': coalesce((d.body->>'$.allowance_milli')::bigint, 0),
             'running_milli': coalesce((d.body->>'$.running_milli')::bigint, 0)})

@@ -1,7 +1,7 @@
 -- Which workloads go by this id or name, and how do they stand?
 -- workload varchar
 select w.workload, w.name, w.principal, w.kind, w.pool, w.budget, w.gpus_milli, w.nodes, w.milli_per_node, w.min_runtime_ms,
-    w.expected_runtime_ms, w.checkpoint_interval_ms, w.grace_ms, w.priority, w.auto_resume, w.max_failures, w.command,
+    w.expected_runtime_ms, w.checkpoint_interval_ms, w.grace_ms, w.priority, w.auto_resume, w.movable, w.max_failures, w.command,
     coalesce(v.pools, to_json([w.pool])) as pools, coalesce(v.loose, false) as loose, coalesce(v.within, '') as within,
     coalesce(v.near, '') as near, coalesce(v.labels, '{}') as labels, coalesce(v.gpu_memory_mib, 0) as gpu_memory_mib,
     coalesce(v.cpu_milli, 0) as cpu_milli, coalesce(v.memory_mib, 0) as memory_mib, coalesce(v.exclusive, false) as exclusive,

@@ -39,6 +39,7 @@ create table dim.policy_version (
     idle_hold_ms bigint,
     idle_hold_action varchar,
     packing varchar,
+    moves varchar,
     principal varchar,
     reason varchar
 );

@@ -55,6 +55,7 @@ create table fact.workload (
     grace_ms bigint,
     priority bigint,       -- as submitted
     auto_resume boolean,
+    movable boolean,
     max_failures bigint,
     command varchar        -- JSON list
 );

@@ -23,6 +23,7 @@ from apportion.core.decisions import (
     RunClosed,
     RunDrained,
     RunIdle,
+    RunMoved,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -65,6 +66,7 @@ class Books:
         self.live: dict[str, Live] = {}
         self.admitted: dict[str, WorkloadAdmitted] = {}
         self.held: dict[str, int] = {}
+        self.moving: dict[str, Live] = {}  # stopped to go on elsewhere: they stay their budgets'
         self.promised: dict[str, str] = {}  # beneficiary -> its state as told
         self.preemptions = 0
         self.idle: dict[str, int] = {}  # run -> since when it does no work
@@ -185,6 +187,8 @@ class Books:
             self._placed(state, decision, batch)
         elif isinstance(decision, RunPreempted):
             self._preempted(state, decision, batch)
+        elif isinstance(decision, RunMoved):
+            self.moving[decision.workload] = self.live[f"{decision.workload}#{decision.run}"]
         elif isinstance(decision, RunCancelled | RunDrained):
             self.live[f"{decision.workload}#{decision.run}"].stopping = True
         elif isinstance(decision, GpusReserved):
@@ -192,10 +196,12 @@ class Books:
             self.promised[decision.workload] = "held" if decision.pieces else "withdrawn"
             if decision.pieces:
                 self.held[decision.workload] = sum(len(piece.gpus) * piece.milli_each for piece in decision.pieces)
-                self._check_plan(state, decision, [
+                plan = [
                     other for other in batch.decisions
                     if isinstance(other, RunPreempted) and other.certificate.beneficiary == decision.workload
-                ])  # fmt: skip
+                ]  # fmt: skip
+                if plan:  # ``moved`` looks at those that move
+                    self._check_plan(state, decision, plan)
         elif isinstance(decision, GrantIssued):
             self._issued(state, decision)
         elif isinstance(decision, FundingChanged):
@@ -317,6 +323,9 @@ class Books:
 
     def _closed(self, state: State, closed: RunClosed) -> None:
         self._check_backoff(self.live.pop(f"{closed.workload}#{closed.run}"), closed)
+        moved = self.moving.pop(closed.workload, None)
+        if moved is not None and closed.requeued and not closed.not_before_ms and closed.outcome not in ("failed", "start_failed"):
+            self.held[closed.workload] = 0 if moved.idle_cycles else moved.milli
         back, back_free = closed.refunded_gpu_us, closed.unfunded_refunded_gpu_us
         assert 0 <= back <= closed.charged_gpu_us
         assert 0 <= back_free <= closed.unfunded_gpu_us
@@ -333,11 +342,11 @@ class Books:
 
     def _check_backoff(self, run: Live, closed: RunClosed) -> None:
         """Runs that bring nothing safe wait from the second in a row on, each time twice as long, up to 640 seconds."""
-        if closed.outcome not in ("preempted", "node_lost", "lost", "drained"):
+        if closed.outcome not in ("preempted", "node_lost", "lost", "drained", "moved"):
             return
         in_a_row = self.fruitless[closed.workload]
         fruitful = closed.progress_ms > run.resume_ms
-        if closed.outcome == "drained":  # that says nothing about the work
+        if closed.outcome in ("drained", "moved"):  # that says nothing about the work
             self.fruitless[closed.workload] = 0 if fruitful else in_a_row
             return
         self.fruitless[closed.workload] = 0 if fruitful else in_a_row + 1

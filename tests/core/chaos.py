@@ -77,7 +77,7 @@ class Chaos:
         for decision in batch.decisions if batch is not None else ():
             if isinstance(decision, d.RunPlaced):
                 self.live[f"{decision.workload}#{decision.run}"] = tuple(piece.node for piece in decision.pieces)
-            elif isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained):
+            elif isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained | d.RunMoved):
                 self.stopping.append(f"{decision.workload}#{decision.run}")
             elif isinstance(decision, d.RunClosed):
                 name = f"{decision.workload}#{decision.run}"
@@ -95,7 +95,7 @@ class Chaos:
                 ev.PolicyActivated(
                     pool=pool, quantum_ms=pick((60_000, 300_000)), horizon_ms=pick((60_000, 3_600_000)),
                     start_timeout_ms=120_000, protected_cap_ms=7_200_000, idle_hold_ms=60_000,
-                    idle_hold_action=pick(("none", "demote")),
+                    idle_hold_action=pick(("none", "demote")), moves="carry_out" if pool == "p" else "propose",
                 )
             )  # fmt: skip
             for budget, share in (("A", 500_000), ("B", 300_000), ("C", pick((0, 200_000)))):
@@ -122,6 +122,39 @@ class Chaos:
         if self.policies:
             half_life_ms = self.dice.pick((60_000, 3_600_000, 604_800_000))
             self.story.tell(ev.PolicyActivated(pool=pool, policy=self.dice.pick(self.policies), half_life_ms=half_life_ms))
+
+    def in_pieces(self) -> None:
+        """Tell how moves are proposed and then made, in a pool of its own; no choice is left to the dice."""
+        def tick(after_ms: int = 0) -> None:
+            self.story.now_ms += after_ms
+            self.story.tick()
+
+        self.story.tell(ev.PoolDefined(pool="r"))
+        self.story.tell(ev.PolicyActivated(pool="r", quantum_ms=60_000, moves="propose"))
+        self.story.tell(ev.BudgetSet(pool="r", budget="A", share_ppm=1_000_000))
+        for node in ("r1", "r2"):
+            self.story.tell(ev.NodeJoined(node=node, pool="r", gpus=2, agent=f"agent-{node}"))
+
+        def submit(name: str, gpus_milli: int) -> None:
+            event = ev.WorkloadSubmitted(
+                workload=name, budget="A", pools=("r",), gpus_milli=gpus_milli, min_runtime_ms=60_000, movable=True
+            )
+            self.story.tell(event)
+
+        for number in range(4):
+            submit(f"piece{number}", 1_000)
+        tick()
+        for number in (0, 1, 2, 3):
+            self._report(ev.RunStarted, f"piece{number}#1", f"agent-r{1 + number // 2}", node=f"r{1 + number // 2}")
+        for number in (1, 3):
+            node = f"r{1 + number // 2}"
+            self._report(ev.RunFinished, f"piece{number}#1", f"agent-{node}", node=node, outcome="succeeded")
+        submit("whole", 2_000)
+        tick(60_000)
+        self.story.tell(ev.PolicyActivated(pool="r", moves="carry_out"))
+        tick(1_000)
+        self._report(ev.RunFinished, "piece2#1", "agent-r2", node="r2", outcome="stopped")
+        tick(1_000)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -221,6 +254,7 @@ class Chaos:
                 priority=pick((0, 0, 0, 1, -1)),
                 max_failures=pick((0, 0, 1, 3)),
                 auto_resume=pick((True, True, True, False)),
+                movable=self.made % 2 == 0,
                 **self.wishes(),
             ),
             "ops" if sensible else pick(PEOPLE),

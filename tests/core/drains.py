@@ -16,6 +16,7 @@ from apportion.core.decisions import (
     RunCancelled,
     RunClosed,
     RunDrained,
+    RunMoved,
     RunPlaced,
     RunPreempted,
 )
@@ -90,7 +91,7 @@ class Drains:
                 self.live[f"{decision.workload}#{decision.run}"].payer = decision.payer
             elif isinstance(decision, RunDrained):
                 self._asked(decision, batch.time_ms)
-            elif isinstance(decision, RunPreempted | RunCancelled):
+            elif isinstance(decision, RunPreempted | RunCancelled | RunMoved):
                 self.live[f"{decision.workload}#{decision.run}"].stopping = True
             elif isinstance(decision, RunClosed):
                 self._closed(core, decision)

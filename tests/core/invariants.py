@@ -101,7 +101,9 @@ def check_gpus(state: State) -> None:
     for gpu in range(state.gpu.used):
         if holder := int(state.gpu.held_by[gpu]):
             waits = int(state.workload.state[holder - 1]) == schema.HELD
-            assert waits, f"GPU row {gpu} is held for somebody who does not wait for it"
+            run = int(state.workload.run[holder - 1])
+            moves = run >= 0 and int(state.run.stop_cause[run]) == schema.STOP_MOVE
+            assert waits or moves, f"GPU row {gpu} is held for somebody who does not wait for it"
 
 
 def check_amounts(state: State) -> None:

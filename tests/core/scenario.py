@@ -25,6 +25,7 @@ from apportion.core.policy.funding import shares_of
 from tests.core.books import Books
 from tests.core.drains import Drains
 from tests.core.invariants import Inspector
+from tests.core.moved import Moved
 from tests.core.outlook import Timeline
 from tests.core.sights import see
 from tests.core.story import OPERATOR, Story
@@ -93,9 +94,10 @@ class Scenario:
     """Plays the lines of one scenario."""
 
     def __init__(self) -> None:
-        self.story = Story(Books(), Timeline(), Inspector(), Drains())
+        self.story = Story(Books(), Timeline(), Inspector(), Drains(), Moved())
         self.shown = {
             "refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue", "idle", "drain",
+            "move", "propose",
         }  # fmt: skip
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
@@ -185,7 +187,8 @@ class Scenario:
                     self.do_started(name)
                 if self.agents == "diligent" and decision.workload in self.limit_ms:
                     self.over_ms[name] = batch.time_ms + self.limit_ms[decision.workload]
-            if isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained) and self.agents in ("prompt", "diligent"):
+            asked = isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained | d.RunMoved)
+            if asked and self.agents in ("prompt", "diligent"):
                 self.over_ms.pop(f"{decision.workload}#{decision.run}", None)
                 self.do_finished(f"{decision.workload}#{decision.run}", "stopped")
                 again = True
@@ -215,8 +218,11 @@ class Scenario:
         action: Any = rules.pop("action", None)
         kind: Any = rules.pop("kind", None)
         packing: Any = rules.pop("packing", None)
+        moves: Any = rules.pop("moves", None)
         values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
-        words: dict[str, Any] = {"policy": kind, "node_loss_refund": refund, "idle_hold_action": action, "packing": packing}
+        words: dict[str, Any] = {
+            "policy": kind, "node_loss_refund": refund, "idle_hold_action": action, "packing": packing, "moves": moves,
+        }  # fmt: skip
         self.story.tell(ev.PolicyActivated(pool=pool, **words, **values), by)
 
     def do_node(
@@ -338,6 +344,7 @@ class Scenario:
             values["apart_level"] = level or None
         values["auto_resume"] = wishes.get("resume") != "no"
         values["loose"] = wishes.get("loose") == "yes"
+        values["movable"] = wishes.get("movable") == "yes"
         if "limit" in wishes:
             self.limit_ms[name] = whole_ms(wishes["limit"])
         event = ev.WorkloadSubmitted(

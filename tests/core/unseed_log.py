@@ -49,6 +49,7 @@ def write(path: Path) -> None:
             node = tuple(NODES)[number % len(NODES)]
             chaos.beats[node] = chaos.beats.get(node, 0) + 1
             story.tell(ev.NodeHeartbeat(node=node, beat=chaos.beats[node]), f"agent-{node}")
+    chaos.in_pieces()
     path.write_bytes(msgspec.msgpack.encode([tuple(record) for record in story.records]))
 
 

@@ -129,10 +129,24 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
                 "grace": time_text(decision.grace_until_ms - batch.time_ms), "payer": decision.payer,
                 "deadline": time_text(decision.deadline_ms - start_ms), "lost": gpu_time_text(decision.lost_gpu_us),
             }  # fmt: skip
+        case d.RunMoved():
+            proof = decision.certificate
+            words = ["move", f"{decision.workload}#{decision.run}", pieces_text(decision.pieces), "for", proof.beneficiary]
+            return words, {
+                "grace": time_text(decision.grace_until_ms - batch.time_ms), "payer": decision.payer,
+                "lost": gpu_time_text(proof.lost_gpu_us), "plan": gpu_time_text(proof.plan_lost_gpu_us),
+                "moves": str(proof.moves), "moved": gpus_text(proof.moved_milli), "free": gpus_text(proof.free_milli),
+                "need": gpus_text(proof.needed_milli), "ran": time_text(proof.ran_ms),
+            }  # fmt: skip
+        case d.MovesProposed():
+            moves = [f"{move.workload}#{move.run}>{pieces_text(move.pieces)}" for move in decision.moves]
+            return ["propose", decision.workload, pieces_text(decision.pieces) or "none", *moves], {
+                "lost": gpu_time_text(decision.lost_gpu_us)
+            }
         case d.GpusReserved():
             if not decision.pieces:
                 return ["unkeep", decision.workload], {}
-            return ["keep", decision.workload, pieces_text(decision.pieces)], {}
+            return ["keep", decision.workload, pieces_text(decision.pieces)], {"unfunded": "yes" if decision.unfunded else "no"}
         case d.RunClosed():
             return _closed(decision)
         case d.WorkloadClosed():

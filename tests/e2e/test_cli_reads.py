@@ -17,7 +17,8 @@ def test_reads_say_how_fresh_they_are_and_fit_eighty_columns(worked: User) -> No
     user.run("submit --budget lab/robotics --name shown -- sleep 1000")  # or the queue is empty
     user.until("running", lambda: user.state("shown") == "running")
     for line in ("status", "status --gaps", "queue", "share", "share lab/llm", "usage --by day,budget,user", "budget list",
-                 "node list", "budget show lab/llm/olmo", "statement --budget lab", "what-fits", "audit", "events tail"):  # fmt: skip
+                 "node list", "budget show lab/llm/olmo", "statement --budget lab", "what-fits", "audit",
+                 "events tail"):  # fmt: skip
         done = user.run(line, columns=80)
 
         assert re.search(r"^as of seq [\d,]+, time \d{4}-\d\d-\d\dT[\d:.]+Z, lag \d+", done.err.splitlines()[-1]), line

@@ -14,6 +14,7 @@ from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.simulation.cluster import Layout, Policy
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.faults import ROUGH, Faults
+from apportion.adapters.simulation.people import Habits
 from apportion.adapters.simulation.trouble import Rates
 from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.core.decisions import CycleBatch, decode_batch
@@ -45,7 +46,8 @@ def simulated(
 ) -> Logs:
     """Return both logs of a small troubled cluster; ``rough`` adds duplicates, disorder, wrong clocks and rubbish."""
     jobs = generate(seed, Shape(days=max(1, hours // 24), gpus=nodes * 8, largest=16))
-    options = WorldOptions(seed=seed, length_ms=hours * HOUR_MS, layout=Layout(nodes=nodes, policy=policy), rates=TROUBLED)
+    layout = Layout(nodes=nodes, policy=policy, moves="carry_out")
+    options = WorldOptions(seed=seed, length_ms=hours * HOUR_MS, layout=layout, habits=Habits(movable=1_000_000), rates=TROUBLED)
     simulation = Simulation(World(jobs, options), arrive=Faults(seed, ROUGH) if rough else None)
     return simulation.run(options.start_ms + hours * HOUR_MS, 2 * MINUTE_MS)
 

@@ -20,6 +20,7 @@ NEEDED = (
     "fact.gpu_state_closed where state = 'suspended'",
     "fact.run_closed where refunded_gpu_us > 0",
     "fact.decision where type = 'run.drained'",
+    "fact.decision where type = 'run.moved'",
     "fact.run_closed where nodes > 1",
     "fact.alloc_closed where end_reason = 'funding_changed'",
     "fact.rejection",
@@ -98,6 +99,11 @@ FAULTS: dict[str, str] = {
     "log_duplicate": "insert into raw.event_log select * from raw.event_log where seq = 1",
     "log_gap": "delete from raw.event_log where seq = 3",
     "log_time": "update raw.event_log set time_ms = 5 where seq = 9",
+    "moved_rightly": "update fact.workload set movable = false",
+    "moves_served": """
+        update fact.decision set body = json_merge_patch(body, '{"certificate": {"beneficiary": "nobody"}}')
+        where type = 'run.moved'
+    """,
     "no_alternation": """
         update fact.decision set body = json_merge_patch(body, '{"certificate": {"victim_budget": "itp/a",
         "beneficiary_budget": "itp/b"}}') where type = 'run.preempted';

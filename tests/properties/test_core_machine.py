@@ -19,6 +19,7 @@ from tests.core.chaos import Chaos, Seeded
 from tests.core.drains import Drains
 from tests.core.followers import Conserving, FastTwin, Twin, check_refusal
 from tests.core.invariants import Inspector
+from tests.core.moved import Moved
 from tests.core.outlook import Timeline
 from tests.core.story import Story
 from tests.strategies import poison_bodies
@@ -54,7 +55,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.story = Story()
         self.chaos = Chaos(self.story, self.dice)
         conserving = Conserving()
-        self.story.watchers = (self.chaos, Books(), Timeline(), Inspector(), Drains(), conserving, Twin(), FastTwin())
+        self.story.watchers = (self.chaos, Books(), Timeline(), Inspector(), Drains(), Moved(), conserving, Twin(), FastTwin())
         self.watching = conserving.watching()
         self.watching.__enter__()
 
@@ -156,11 +157,11 @@ def test_safety_at_length() -> None:
     run(max_examples=400, stateful_step_count=120)
 
 
-def play(seed: int, actions: int, policies: Sequence[str] = ()) -> tuple[Books, Drains]:
+def play(seed: int, actions: int, policies: Sequence[str] = ()) -> tuple[Books, Drains, Moved]:
     """Let chaos reign from a seed, with all watchers; the seed is in the message of what fails."""
     story, conserving = Story(), Conserving()
-    chaos, books, drains = Chaos(story, Seeded(seed), policies), Books(), Drains()
-    story.watchers = (chaos, books, Timeline(), Inspector(), drains, conserving, Twin(), FastTwin())
+    chaos, books, drains, moved = Chaos(story, Seeded(seed), policies), Books(), Drains(), Moved()
+    story.watchers = (chaos, books, Timeline(), Inspector(), drains, moved, conserving, Twin(), FastTwin())
     with conserving.watching():
         try:
             chaos.begin()
@@ -170,7 +171,7 @@ def play(seed: int, actions: int, policies: Sequence[str] = ()) -> tuple[Books, 
                     story.restart()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, seq {len(story.records)}: {error}") from error
-    return books, drains
+    return books, drains, moved
 
 
 @pytest.mark.parametrize("seed", [3, 13, 15, 19, 34])
@@ -185,6 +186,13 @@ def test_safety_while_nodes_are_drained() -> None:
 
     assert asked.drained > 0
     assert taking.placed > 0
+
+
+def test_safety_while_runs_are_moved() -> None:
+    """Runs make room for others and go on elsewhere."""
+    moved = [play(seed, actions=110)[2].counts for seed in (2, 34)]
+
+    assert all(counts["went on"] > 0 for counts in moved)
 
 
 @pytest.mark.parametrize(

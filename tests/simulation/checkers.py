@@ -13,6 +13,7 @@ from apportion.core.decisions import (
     CycleBatch,
     FundingChanged,
     GpusReserved,
+    MovesProposed,
     NodeSuspended,
     PendingExplained,
     Piece,
@@ -21,13 +22,14 @@ from apportion.core.decisions import (
     RunClosed,
     RunDrained,
     RunIdle,
+    RunMoved,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
     WorkloadClosed,
     WorkloadRejected,
 )
-from apportion.core.reasons import Funding, Outcome, Payer, Pending, Refusal
+from apportion.core.reasons import RESUMABLE, Funding, Outcome, Payer, Pending, Refusal
 
 
 @dataclass
@@ -165,9 +167,12 @@ class Checker:
         assert mine == (closed.charged_gpu_us, closed.unfunded_gpu_us), f"{key}: my books say {mine}: {closed}"
         assert 0 <= closed.refunded_gpu_us <= closed.charged_gpu_us, f"{key}: refund {closed.refunded_gpu_us}"
         assert 0 <= closed.unfunded_refunded_gpu_us <= closed.unfunded_gpu_us, f"{key}: unfunded refund"
-        hardware = (Outcome.NODE_LOST.value, Outcome.LOST.value, Outcome.DRAINED.value)
+        hardware = (Outcome.NODE_LOST.value, Outcome.LOST.value, Outcome.DRAINED.value, Outcome.MOVED.value)
         if closed.outcome not in hardware:
             assert closed.refunded_gpu_us + closed.unfunded_refunded_gpu_us == 0, f"{key}: refund for {closed.outcome}"
+        goes_on = closed.requeued and not closed.not_before_ms and Outcome(closed.outcome) in RESUMABLE
+        if not goes_on:
+            self.reserved.pop(closed.workload, None)  # where it was to be moved
         self.funded_total += closed.charged_gpu_us - closed.refunded_gpu_us
         self.unfunded_total += closed.unfunded_gpu_us - closed.unfunded_refunded_gpu_us
         for piece in held.placed.pieces:
@@ -225,6 +230,22 @@ class Checker:
         assert drained.forced == safe, f"{key} is funded or protected: {safe}: {drained}"
         held.stopping = True
         self.counts["drained saved" if drained.saved else "drained at the end"] += 1
+
+    def _runmoved(self, moved: RunMoved, batch: CycleBatch) -> None:
+        key = f"{moved.workload}#{moved.run}"
+        held, proof = self.runs[key], moved.certificate
+        assert not held.stopping, f"{moved}: it is asked to stop twice"
+        assert moved.payer == held.payer, f"{key}: {moved.payer} is said to pay"
+        assert batch.time_ms >= held.placed.protected_until_ms, f"{key} is protected and moved"
+        assert proof.beneficiary in self.admitted, f"{key}: no such beneficiary: {proof}"
+        assert proof.needed_milli <= proof.free_milli, f"{key}: moves cannot help: {proof}"
+        held.stopping = True
+        self.reserved[moved.workload] = moved.pieces
+        self.counts["runs moved"] += 1
+
+    def _movesproposed(self, proposal: MovesProposed, _batch: CycleBatch) -> None:
+        assert proposal.workload in self.admitted, f"{proposal}: no such workload"
+        assert proposal.workload not in self.running, f"{proposal}: it runs"
 
     def _gpusreserved(self, reserved: GpusReserved, batch: CycleBatch) -> None:
         assert reserved.workload in self.admitted, f"GPUs are held for {reserved.workload}, which is over or unknown"

@@ -69,6 +69,7 @@ def world_of(setting: Setting) -> World:
             gpus_per_node=setting.gpus_per_node,
             idle_hold_ms=setting.idle_hold_ms,
             idle_demotes=setting.idle_hold_ms is not None,
+            moves="carry_out",
         ),
         habits=setting.habits,
         rates=setting.rates,

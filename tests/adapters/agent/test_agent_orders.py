@@ -12,11 +12,13 @@ from apportion.adapters.agent.orders import Orders
 from apportion.core.decisions import (
     Certificate,
     CycleBatch,
+    MoveCertificate,
     Piece,
     Rejected,
     RunCancelled,
     RunClosed,
     RunDrained,
+    RunMoved,
     RunPlaced,
     RunPreempted,
     WorkloadAdmitted,
@@ -93,6 +95,17 @@ decisions = st.one_of(
         numbers,
         st.integers(0, 9),
     ),
+    st.builds(
+        lambda w, r, t: RunMoved(
+            workload=w, run=r, grace_until_ms=t, pieces=(), payer="unfunded", certificate=MoveCertificate(
+                beneficiary="x", beneficiary_budget="A", needed_milli=1, free_milli=1, moves=1, moved_milli=1, gpus_milli=1,
+                ran_ms=1, lost_gpu_us=0, plan_lost_gpu_us=0,
+            ),
+        ),
+        names,
+        numbers,
+        st.integers(0, 9),
+    ),
     st.builds(admitted, names, st.integers(1, 99)),
     st.builds(lambda w: WorkloadClosed(workload=w, outcome="lost", runs=1), names),
 )
@@ -107,7 +120,7 @@ def possible(taken: list[list[Any]]) -> list[list[Any]]:
         kept.append([])
         for decision in cycle:
             key = f"{decision.workload}#{getattr(decision, 'run', '')}"
-            about_a_run = isinstance(decision, RunClosed | RunPreempted | RunCancelled | RunDrained)
+            about_a_run = isinstance(decision, RunClosed | RunPreempted | RunCancelled | RunDrained | RunMoved)
             if isinstance(decision, RunPlaced) and key in placed:
                 continue
             if about_a_run and (key not in placed or key in over):
