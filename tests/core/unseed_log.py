@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from apportion.adapters.packing.arrivals import Arrivals
+from apportion.adapters.packing.openb import Nodes, Trace
+from apportion.adapters.packing.play import play
 from apportion.core import events as ev
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
+from apportion.core.policy.gaps import gaps_of
 
 POLICIES: tuple[Any, ...] = ("fair", "fair", "fair_tree", "drf", "priority", "fifo")
-PACKINGS: tuple[Any, ...] = ("balanced", "fgd", "best_fit", "fgd", "balanced")
+PACKINGS: tuple[Any, ...] = ("balanced", "fgd", "best_fit")
+KINDS = (  # weight, GPUs, milli, CPU, memory, models
+    (9, 1, 1_000, 8_000, 1_024, -1), (7, 1, 300, 4_000, 1_024, -1), (5, 1, 810, 20_000, 1_024, 1), (3, 2, 1_000, 16_000, 1_024, 2),
+    (2, 0, 0, 6_000, 4_096, -1), (1, 4, 1_000, 60_000, 1_024, 3), (4, 1, 500, 1_000, 65_536, -1),
+)  # fmt: skip
 SEED, CYCLES, RECORDS = 2, 300, 4_000
 
 
@@ -70,9 +79,21 @@ def outcome(records: list[Record]) -> dict[str, Any]:
         "chain": core.state.chain.hex(),
         "batches": bodies.hexdigest(),
         "snapshot": hashlib.sha256(core.snapshot()).hexdigest(),
+        "gaps": [gaps_of(core.state, pool) for pool in range(core.state.pool.used)],
+        "places": {packing: hashlib.sha256(repr(placed(packing)).encode()).hexdigest() for packing in PACKINGS},
         "cycles": core.cycle,
         "seq": core.seq,
     }
+
+
+def placed(packing: str) -> list[int]:
+    """Return where a made-up stream of tasks goes: the kernel of the placement bench, which no cycle calls."""
+    count, kinds = 12, np.array(KINDS, dtype=np.int64)
+    gpus = np.array([2 + 2 * (node % 4) for node in range(count)], dtype=np.int64)
+    nodes = Nodes(np.cumsum(gpus) - gpus, gpus, 12_000 * gpus, 65_536 * gpus, 1 << np.arange(count) % 2, {})
+    pods = [(7 * number * number + number) % len(KINDS) for number in range(80)]
+    trace = Trace("made up", kinds, pods, kinds)
+    return play(packing, trace, nodes, Arrivals(pods, np.arange(count - 1, -1, -1))).places
 
 
 def surroundings() -> dict[str, Any]:
