@@ -1,4 +1,4 @@
-"""The shape that ``submit`` asks for, and what it may ask of nodes beside GPUs: the options, one type each, and back again.
+"""What ``submit`` asks for: the shape, what nodes must have beside GPUs, whether it stays; the options, one type each, and back.
 
 What they mean is ``WorkloadSubmitted``; whether it can be had is the core's answer.
 """
@@ -57,6 +57,12 @@ Memory = Annotated[
     ),
 ]  # fmt: skip
 Exclusive = Annotated[bool, typer.Option("--exclusive", help="Whole nodes, and paid as such: nobody else on them")]
+AutoResume = Annotated[
+    bool, typer.Option("--auto-resume/--no-auto-resume", help="Queue it again after a preemption or lost node")
+]
+Movable = Annotated[
+    bool, typer.Option("--movable", help="Past its protected time it may be stopped and go on elsewhere, so that others fit")
+]
 Block = Annotated[
     bool, typer.Option("--block", help="Contiguous and aligned: a power of two of GPUs on one node, or of whole nodes")
 ]
@@ -71,7 +77,7 @@ Apart = Annotated[
 OPTIONS = {
     "loose": "--loose", "within": "--within", "near": "--near", "labels": "--label", "gpu_memory_mib": "--gpu-memory",
     "cpu_milli": "--cpu", "memory_mib": "--memory", "exclusive": "--exclusive", "block": "--block", "apart": "--apart",
-    "apart_level": "--apart",
+    "apart_level": "--apart", "movable": "--movable",
 }  # fmt: skip
 
 

@@ -86,12 +86,8 @@ async def submit(
         str, typer.Option(parser=one_of(*KINDS), metavar="KIND", help=f"One of {', '.join(KINDS)}")
     ] = "training",
     max_failures: Annotated[int, typer.Option(metavar="N", help="Run again after this many failures")] = 0,
-    auto_resume: Annotated[
-        bool, typer.Option("--auto-resume/--no-auto-resume", help="Queue it again after a preemption or lost node")
-    ] = True,
-    movable: Annotated[
-        bool, typer.Option("--movable", help="Past its protected time it may be stopped and go on elsewhere, so that others fit")
-    ] = False,
+    auto_resume: wishes.AutoResume = True,
+    movable: wishes.Movable = False,
     env: Annotated[
         list[str] | None, typer.Option(metavar="KEY[=VALUE]", help="Environment variable to pass; repeat for more")
     ] = None,

@@ -62,8 +62,8 @@ def test_fields_left_out_because_they_are_defaults_are_no_problem(decision: dict
 
 
 def test_a_decision_of_a_newer_core_is_shown_as_it_is() -> None:
-    assert telling.decision_lines("x", {"type": "run.moved", "to": "n2"}) == [
-        'x: run.moved {"type":"run.moved","to":"n2"}'
+    assert telling.decision_lines("x", {"type": "run.cloned", "to": "n2"}) == [
+        'x: run.cloned {"type":"run.cloned","to":"n2"}'
     ]
 
 

@@ -29,6 +29,7 @@ from apportion.core.decisions import (
     WorkloadClosed,
     WorkloadRejected,
 )
+from apportion.core.fold.setup import QUANTUM_MS
 from apportion.core.reasons import RESUMABLE, Funding, Outcome, Payer, Pending, Refusal
 
 
@@ -68,6 +69,7 @@ class Checker:
     over: dict[str, str] = field(default_factory=dict)
     used: Counter[tuple[str, int]] = field(default_factory=Counter)
     reasons: dict[str, tuple[str, int]] = field(default_factory=dict)
+    promised: dict[str, tuple[int, int]] = field(default_factory=dict)  # when it was told to start, and how late that was
     reserved: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     run_numbers: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -288,7 +290,15 @@ class Checker:
         assert explained.workload in self.admitted, f"{explained.workload} is explained but does not wait"
         assert explained.workload not in self.running, f"{explained.workload} is explained but runs"
         told = (explained.reason, explained.numbers.get("funded_since_ms", 0))
-        assert self.reasons.get(explained.workload) != told, f"{explained.workload}: told already"
+        late_ms, earliest_ms = explained.numbers.get("late_ms", 0), explained.numbers.get("earliest_ms", 0)
+        if self.reasons.get(explained.workload) == told:  # then its reservation has moved back
+            assert explained.reason == Pending.PROTECTED_RUNS.value, f"{explained.workload}: told already"
+            before_ms, before_late_ms = self.promised[explained.workload]
+            back = late_ms >= 2 * before_late_ms if late_ms else earliest_ms - before_ms >= QUANTUM_MS
+            assert back, f"{explained.workload}: told already, {before_ms}, {before_late_ms} late: {explained}"
+        if late_ms:
+            assert earliest_ms == self.promised[explained.workload][0] + late_ms == batch.time_ms
+        self.promised[explained.workload] = earliest_ms - late_ms, late_ms
         self.reasons[explained.workload] = told
         self.counts[f"pending {explained.reason}"] += 1
 
