@@ -3,7 +3,7 @@
 A head that would be funded if it could start now says since when (``funded_since_ms``): that wait is what its budget is owed an
 answer for, and it is written again when it begins and when it ends.
 
-The reason comes from the same functions that place. Only heads are looked at again: for the rest the answer is "the same, behind
+The reason comes from the same functions that place, and is found once for all whose reason cannot differ. Only heads are looked at again: for the rest the answer is "the same, behind
 ``ahead`` others of its budget", and the number of decisions stays proportional to what changes.
 """
 
@@ -12,10 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import PendingExplained
+from apportion.core.kernels import serve
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_parts_for
-from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations, says_over_ms
+from apportion.core.policy.turn import jobs_of, lines_of
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import PENDING_CODE
@@ -28,34 +30,46 @@ from apportion.core.units import MILLI
 
 def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reservations]) -> None:
     """Emit the reasons that are new."""
-    table = state.workload
-    queue = state.queue[: state.queued]
-    budgets = table.budget[queue]
-    starts = np.ones(len(queue), dtype=np.bool_)
-    starts[1:] = budgets[1:] != budgets[:-1]
-    first_of = np.maximum.accumulate(np.where(starts, np.arange(len(queue)), 0))
-    reserved = np.zeros(len(queue), dtype=np.bool_)
+    table, queued = state.workload, state.queued
+    if not queued:
+        return
+    holder = np.zeros(table.used, dtype=np.uint8)
     for made in reservations:
-        reserved |= np.isin(queue, np.array(list(made.starts_ms), dtype=np.int64))  # they need not be first in their queues
-    heads = starts | reserved
-    for position in np.flatnonzero(heads | (table.reason[queue] == 0) | (table.funded_ms[queue] > 0)):
-        row = int(queue[position])
-        ahead = int(position) - int(first_of[position])
-        reason, numbers = reason_for(state, row, reservations[int(table.pool[row])], ahead)
-        since_ms = _funded_since(state, shares, row) if heads[position] else 0
-        if PENDING_CODE[reason.value] != int(table.reason[row]) or since_ms != int(table.funded_ms[row]):
-            numbers["ahead"] = ahead
-            if since_ms:
-                numbers["funded_since_ms"] = since_ms
-            emit(PendingExplained(workload=table.keys[row], reason=reason.value, numbers=numbers))
+        holder[list(made.starts_ms)] = 1  # they need not be first in their queues
+    instants_ms = np.concatenate([made.instants_ms for made in reservations])
+    first_instant = np.cumsum([0, *(len(made.instants_ms) for made in reservations)], dtype=np.int64)
+    drains = any(made.closes_ms.any() for made in reservations)
+    waiting, rep = np.empty((queued, 5), dtype=np.int64), np.empty(queued, dtype=np.int64)
+    count, made_slots = serve.waits(
+        jobs_of(state, state.queue), lines_of(state, shares), queued, state.counters.time_ms, schema.HELD, table.pool,
+        table.reason, table.funded_ms, holder, instants_ms, first_instant, int(drains), waiting,
+        np.full(1 << (2 * queued).bit_length(), -1, dtype=np.int64), rep,
+    )  # fmt: skip
+    waiting = waiting[:count]
+    row, ahead, since_ms, slot, class_ = waiting.T
+    told: dict[tuple[int, int], tuple[Pending, dict[str, int]]] = {}  # by slot and class: numbers may tell of nodes that are kept
+    code = np.zeros(made_slots + 1, dtype=np.int64)  # the last one for those with a reason of their own
+    for number, one in enumerate(rep[:made_slots].tolist()):
+        reason = told[number, int(class_[one])] = _reason(state, reservations, int(row[one]), int(ahead[one]))
+        code[number] = PENDING_CODE[reason[0].value]
+    known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row])
+    for at in np.flatnonzero(~known).tolist():
+        workload, others, since, number, kind = waiting[at].tolist()
+        found = told.get((number, kind)) if number >= 0 else None
+        if found is None:
+            found = _reason(state, reservations, workload, others)
+            if number >= 0:
+                told[number, kind] = found
+        reason, numbers = found[0], dict(found[1])
+        if PENDING_CODE[reason.value] != int(table.reason[workload]) or since != int(table.funded_ms[workload]):
+            numbers["ahead"] = others
+            if since:
+                numbers["funded_since_ms"] = since
+            emit(PendingExplained(workload=table.keys[workload], reason=reason.value, numbers=numbers))
 
 
-def _funded_since(state: State, shares: Shares, workload: int) -> int:
-    """Return since when a head waits although it would be funded; 0 = it would not be. Who has GPUs held for it is funded."""
-    held = int(state.workload.state[workload]) == schema.HELD
-    if not held and not fundable(state, shares, workload)[0]:
-        return 0
-    return int(state.workload.funded_ms[workload]) or state.counters.time_ms
+def _reason(state: State, reservations: list[Reservations], workload: int, ahead: int) -> tuple[Pending, dict[str, int]]:
+    return reason_for(state, workload, reservations[int(state.workload.pool[workload])], ahead)
 
 
 def reason_for(state: State, workload: int, reservations: Reservations, ahead: int) -> tuple[Pending, dict[str, int]]:

@@ -18,64 +18,25 @@ tried again in the cycle, because starts only take space. A pool under a baselin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels import queue as queue_kernels
-from apportion.core.kernels import share
+from apportion.core.kernels import serve
 from apportion.core.policy.baselines import BASELINES
-from apportion.core.policy.baselines.serving import serve
+from apportion.core.policy.baselines.serving import serve as serve_baseline
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
-from apportion.core.policy.funding import Shares, fundable
-from apportion.core.policy.precedence import Ends, Place, place_for
+from apportion.core.policy.funding import Shares
 from apportion.core.policy.preempting import preempt_for
-from apportion.core.policy.reserving import Reservations, reserve, says_over_ms
+from apportion.core.policy.reserving import Reservations, expected_end, reserve
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
-from apportion.core.state import schema
+from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, ends_of, note
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
 
-SHAPES_TRIED_MAX = 512
 RESERVATIONS_MAX = 8  # per pool and cycle
-STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each costs a search for victims
-
-
-class Tried:
-    """Shapes that did not fit in this cycle; starts only take space, so they need not be tried again."""
-
-    def __init__(self, most: int) -> None:
-        self.shapes = np.zeros((most, 4), dtype=np.int64)  # nodes, milli per node, wish, when it would have been over
-        self.count = 0
-
-    @property
-    def full(self) -> bool:
-        """No more can be noted."""
-        return self.count == len(self.shapes)
-
-    def note(self, state: State, workload: int) -> None:
-        """Remember the shape of a workload."""
-        table = state.workload
-        shape = int(table.nodes[workload]), int(table.milli_per_node[workload]), int(table.wish[workload])
-        self.shapes[self.count] = (*shape, says_over_ms(state, workload))
-        self.count += 1
-
-
-@dataclass
-class Turn:
-    """What the passes over one pool share. ``queue`` is the queue as it was; rows that started meanwhile are skipped by state."""
-
-    pool: int
-    queue: I64
-    first: I64
-    last: I64
-    reservations: Reservations
-    blocked: I64  # per budget row: lost a run in this cycle
-    tried: Tried = field(default_factory=lambda: Tried(SHAPES_TRIED_MAX))
 
 
 def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
@@ -88,53 +49,27 @@ def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
         if baseline is None:
             made.append(_place_pool(state, emit, shares, pool))
         else:
-            made.append(serve(state, emit, shares, pool, baseline))
+            made.append(serve_baseline(state, emit, shares, pool, baseline))
     return made
 
 
 def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Reservations:
-    rows = state.budget.used
-    turn = Turn(
-        pool=pool,
-        queue=state.queue[: state.queued].copy(),
-        first=np.zeros(rows, dtype=np.int64),
-        last=np.zeros(rows, dtype=np.int64),
-        reservations=Reservations.none(state),
-        blocked=np.zeros(rows, dtype=np.int64),
-    )
+    reservations = Reservations.none(state)
     if state.queued:
-        queue_kernels.segments(turn.queue, state.queued, state.workload.budget, turn.first, turn.last)
+        turn = Turn(state, shares, pool, reservations)
         _funded(state, emit, shares, turn)
-        ends = Ends(state)
-        _reserve_ahead(state, shares, turn, ends)
-        for idle_cycles, in_time_free in ((0, False), (0, True), (1, False)):
+        ends, places = ends_of(state), _places(state)
+        _reserve_ahead(state, turn, ends, places)
+        for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
             if int(state.pool.idle_milli[pool]) > 0:
-                _everybody(state, emit, shares, turn, ends, idle_cycles, in_time_free=in_time_free)
-    return turn.reservations
+                _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
+    return reservations
 
 
-def _candidate(
-    state: State, turn: Turn, leaf: int, start: int, idle_cycles: int, tried: Tried, place: Place | None = None
-) -> int:
-    table, place = state.workload, place or Place.free()
-    return int(
-        queue_kernels.next_candidate(
-            turn.queue, start, int(turn.last[leaf]), state.counters.time_ms, turn.reservations.instants_ms,
-            place.head, place.until_ms, place.spare_us, int(state.pool.horizon_ms[turn.pool]), int(place.in_time_free), idle_cycles,
-            table.state, schema.PENDING, table.nodes, table.milli_per_node, table.wish, table.min_runtime_ms,
-            table.expected_runtime_ms, table.progress_ms, table.not_before_ms, tried.shapes, tried.count,
-        )
-    )  # fmt: skip
-
-
-def _next_leaf(state: State, turn: Turn, allowance: I64, running: I64, ready: I64) -> int:
-    budget, root = state.budget, int(state.pool.root[turn.pool])
-    return int(
-        share.next_leaf(
-            root, budget.used, budget.pool, budget.parent, budget.children, budget.share_ppm,
-            allowance, running, ready,
-        )
-    )  # fmt: skip
+def _places(state: State) -> serve.Places:
+    rows = state.budget.used
+    zeros = (np.zeros(rows, dtype=np.int64) for _column in serve.Places._fields)
+    return serve.Places(*zeros)
 
 
 def _fit(state: State, turn: Turn, workload: int) -> list[int]:
@@ -142,115 +77,99 @@ def _fit(state: State, turn: Turn, workload: int) -> list[int]:
 
 
 def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
-    rows = state.budget.used
-    position = turn.first.copy()
-    candidate = np.full(rows, -1, dtype=np.int64)
-    ready = np.zeros(rows, dtype=np.int64)
-    stuck_milli = np.zeros(rows, dtype=np.int64)  # funded and cannot start, own and below
-    tried: dict[int, Tried] = {}  # per leaf: whom one may preempt depends on who asks
+    rows, jobs, lines = state.budget.used, turn.jobs, turn.lines
+    position, candidate, stuck_milli = jobs.first.copy(), np.full(rows, -1, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+    taken = shares.running.copy()  # and what is funded and cannot start, own and below
+    # per leaf: whom one may preempt depends on who asks
+    shapes, count = np.zeros((rows, STUCK_MAX, 4), dtype=np.int64), np.zeros(rows, dtype=np.int64)
+    found = np.zeros(1, dtype=np.int64)
+    kept_all = 0
 
-    def look(leaf: int) -> None:
-        shapes = tried.setdefault(leaf, Tried(STUCK_MAX))
-        found = -1 if shapes.full else _candidate(state, turn, leaf, int(position[leaf]), 0, shapes)
-        ready[leaf] = 0
-        if found >= 0 and not turn.blocked[leaf]:
-            position[leaf], candidate[leaf] = found, int(turn.queue[found])
-            ready[leaf] = int(fundable(state, shares, int(candidate[leaf]), int(stuck_milli[leaf]))[0])
+    def look(leaves: I64) -> None:
+        serve.look_all(
+            jobs, lines, turn.room, leaves, turn.now_ms, turn.blocked, stuck_milli, position, candidate, shapes, count
+        )
+        np.add(shares.running, stuck_milli, out=taken)
+        serve.choose_all(lines, shares.allowance, taken)
 
-    for busy in np.flatnonzero((turn.last > turn.first) & (state.budget.column("pool") == turn.pool)):
-        look(int(busy))
-    while (leaf := _next_leaf(state, turn, shares.allowance, shares.running + stuck_milli, ready)) >= 0:
-        workload = int(candidate[leaf])
-        gpus = _fit(state, turn, workload)
+    look(np.flatnonzero((jobs.last > jobs.first) & turn.mine))
+    while True:
+        leaf = serve.next_funded(
+            jobs, lines, turn.room, turn.root, turn.now_ms, kept_all, turn.blocked, stuck_milli, taken, position, candidate,
+            shapes, count, found,
+        )  # fmt: skip
+        if leaf < 0:
+            return
+        known, workload = int(found[0]), int(candidate[leaf])
+        if known == serve.UNFIT and not turn.room.sums[3]:
+            turn.measure_freed()
+            continue
+        gpus = _fit(state, turn, workload) if known == serve.OPEN else []
+        losers = None
         if gpus:
             start(state, emit, shares, workload, gpus)
-            turn.reservations.look_again()
-        elif (losers := preempt_for(state, emit, shares, workload, turn.reservations.from_takers(state, workload))) is not None:
+        elif known != serve.STUCK:
+            losers = preempt_for(state, emit, shares, workload, turn.reservations.from_takers(state, workload))
+        if losers is not None:
             add_running(state, shares, workload, 1)
-            turn.reservations.look_again()
             for loser in losers:
                 add_running(state, shares, loser, -1)
                 turn.blocked[int(state.workload.budget[loser])] = 1
-                ready[int(state.workload.budget[loser])] = 0
+                lines.ready[int(state.workload.budget[loser])] = 0
+        if gpus or losers is not None:
+            turn.look_again()
         else:
-            if not stuck_milli[leaf] and len(turn.reservations.starts_ms) < RESERVATIONS_MAX:
+            if not stuck_milli[leaf] and not kept_all:
                 reserve(state, turn.reservations, workload)
-            tried[leaf].note(state, workload)
-            position[leaf] += 1
-            line = leaf
-            while line >= 0:
-                stuck_milli[line] += int(state.workload.gpus_milli[workload])
-                line = int(state.budget.parent[line])
-        look(leaf)
+                kept_all = int(len(turn.reservations.starts_ms) >= RESERVATIONS_MAX)
+                turn.measure()
+            serve.note_stuck(jobs, lines, leaf, turn.now_ms, stuck_milli, taken, position, candidate, shapes, count)
+        look(np.array([leaf], dtype=np.int64))
 
 
-def _reserve_ahead(state: State, shares: Shares, turn: Turn, ends: Ends) -> None:
+def _reserve_ahead(state: State, turn: Turn, ends: serve.Ends, places: serve.Places) -> None:
     """Keep nodes for the first in line of budgets that will be funded before their nodes could be ready, in fair order."""
-    reservations = turn.reservations
-    ready = _waiting(state, turn)
+    reservations, lines = turn.reservations, turn.lines
+    lines.ready[:] = turn.waiting()
     for workload in reservations.starts_ms:
-        ready[int(state.workload.budget[workload])] = 0
-    for _look in range(2 * RESERVATIONS_MAX):
-        leaf = _next_leaf(state, turn, shares.allowance, shares.running, ready)
-        if leaf < 0 or len(reservations.starts_ms) >= RESERVATIONS_MAX:
-            return
-        ready[leaf] = 0
-        place = _place(state, shares, turn, ends, leaf)
-        if place.head >= 0 and place.until_ms:
-            reserve(state, reservations, place.head, place.until_ms)
-
-
-def _waiting(state: State, turn: Turn) -> I64:
-    """Return per budget row 1 where something waits that may start in this cycle."""
-    mine = state.budget.column("pool") == turn.pool
-    waiting: I64 = ((turn.last > turn.first) & (turn.blocked == 0) & mine).astype(np.int64)
-    return waiting
+        lines.ready[int(state.workload.budget[workload])] = 0
+    serve.choose_all(lines, lines.allowance, lines.running)
+    looks = np.array([2 * RESERVATIONS_MAX], dtype=np.int64)
+    while len(reservations.starts_ms) < RESERVATIONS_MAX:
+        leaf = serve.next_ahead(
+            turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks
+        )
+        if leaf < 0:
+            break
+        if reserve(state, reservations, int(places.head[leaf]), int(places.until_ms[leaf])):
+            places.known[leaf] = 0  # it now starts when that says so
+    turn.measure()
 
 
 def _everybody(
-    state: State, emit: Emit, shares: Shares, turn: Turn, ends: Ends, idle_cycles: int, *, in_time_free: bool
+    state: State, emit: Emit, shares: Shares, turn: Turn, ends: serve.Ends, places: serve.Places, idle_cycles: int, in_time_free: int
 ) -> None:
-    position = turn.first.copy()
-    allowance = shares.allowance.copy()
-    places: dict[int, Place] = {}  # per leaf, until something of it starts
-    ready = _waiting(state, turn)
-    while (leaf := _next_leaf(state, turn, allowance, shares.running, ready)) >= 0:
-        if leaf not in places:
-            places[leaf] = Place.free() if idle_cycles else _place(state, shares, turn, ends, leaf)
-            places[leaf].in_time_free = in_time_free
-        found = _candidate(state, turn, leaf, int(position[leaf]), idle_cycles, turn.tried, places[leaf])
-        if found < 0:
-            ready[leaf] = 0
-            _lend(state, allowance, leaf, int(allowance[leaf] - shares.running[leaf]))
-            continue
-        position[leaf] = found
-        workload = int(turn.queue[found])
+    position, allowed, lines = turn.jobs.first.copy(), shares.allowance.copy(), turn.lines
+    lines.ready[:] = turn.waiting()
+    serve.choose_all(lines, allowed, lines.running)
+    while True:
+        leaf = serve.next_of_all(
+            turn.jobs, lines, turn.room, ends, places, turn.tried, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms,
+            in_time_free, idle_cycles, allowed, position,
+        )  # fmt: skip
+        if leaf < 0:
+            return
+        workload = int(turn.jobs.queue[position[leaf]])
         gpus = _fit(state, turn, workload)
         if gpus:
             start(state, emit, shares, workload, gpus)
-            ends.add(workload)
-            del places[leaf]
-        elif turn.tried.full:
-            ready[leaf] = 0
+            run = int(state.workload.run[workload])
+            if not state.run.idle_cycles[run]:
+                serve.add_end(run, leaf, expected_end(state, run), int(state.run.gpus_milli[run]), ends)
+            places.known[leaf] = 0
+            turn.measure()
+        elif int(turn.tried.counts[1]) >= SHAPES_TRIED_MAX:
+            lines.ready[leaf] = 0
         else:
-            turn.tried.note(state, workload)
-
-
-def _lend(state: State, allowance: I64, leaf: int, surplus_milli: int) -> None:
-    """Take what a budget does not use now out of the order of its path: it goes to all by need, not to its siblings first.
-
-    They alone would be in debt for it, more than they could pay back out of what they are entitled to: a saving budget's catch-up
-    would then be capped, for a large gang for ever.
-    """
-    line = leaf
-    while surplus_milli > 0 and line >= 0:
-        allowance[line] -= surplus_milli
-        line = int(state.budget.parent[line])
-
-
-def _place(state: State, shares: Shares, turn: Turn, ends: Ends, leaf: int) -> Place:
-    """Return what a budget keeps for the first of its queue that may start now."""
-    head = _candidate(state, turn, leaf, int(turn.first[leaf]), 0, Tried(0))
-    if head < 0:
-        return Place.free()
-    return place_for(state, shares, ends, turn.reservations, int(turn.queue[head]))
+            note(turn, workload)
+        serve.choose_all(lines, allowed, lines.running)

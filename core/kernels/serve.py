@@ -1,0 +1,587 @@
+"""Whose turn it is: the walk over the waiting in fair order, up to the next one about whom a decision must be made.
+
+A cycle of a full cluster looks at a thousand budgets and a hundred thousand workloads to find that none of them can start. These
+kernels do that looking: they leave out whoever certainly gets nothing and stop at the first who might. They decide nothing by
+themselves: whether a workload fits is the answer of ``pack.find_gpus`` alone, here is only what rules it out beforehand.
+
+- *Fair order*: from the root down, the child with the largest (allowance - running) / weight that has a ready leaf below it; by
+  cross-multiplication, ties to the lower row; a weight of 0 counts as one millionth of a share. ``best`` keeps the choice of every
+  line, and only the path of a leaf that changed is chosen anew. Naive equivalent: ``share.next_leaf``.
+- *Room*: how many nodes have k GPUs free, by *class* of the asker: how many of the instants until which nodes are kept come
+  before his end (``Room.instants_ms``). A workload for whom too few nodes are left is ruled out. Naive equivalent: ``find_gpus``.
+- *Tried*: per shape the earliest end of whoever found no place in this cycle: starts only take space, so nobody finds one from
+  whom at least the same nodes are kept.
+- *Place*: what a budget keeps for its first in line (``policy.precedence``, where the rule is told).
+
+Pure functions of the columns and of what they keep in the arrays given.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from apportion.core.units import MAX_AMOUNT_GPU_US, MAX_ELAPSED_MS, NEVER_MS
+
+I64 = NDArray[np.int64]
+
+WHOLE = 1_000
+PENDING = 2  # workload.state
+IDLE_CYCLES, BUDGET_CLOSED, BALANCE_SPENT, ABOVE_ALLOWANCE, WITHIN_ALLOWANCE = range(5)  # what ``fundable`` answers
+OPEN, UNFIT, STUCK = range(3)  # what is known of who is next: nothing; it does not fit; nor can it preempt anybody
+
+
+class Jobs(NamedTuple):
+    """Columns of workloads, and the queue."""
+
+    queue: I64
+    first: I64  # per budget row, its part of the queue
+    last: I64
+    state: I64
+    budget: I64
+    nodes: I64
+    milli_per_node: I64
+    gpus_milli: I64
+    wish: I64
+    min_runtime_ms: I64
+    expected_ms: I64
+    progress_ms: I64
+    not_before_ms: I64
+
+
+class Lines(NamedTuple):
+    """Columns of budgets, what the cycle knows of them, and the choice of each line."""
+
+    parent: I64
+    children: I64
+    first_child: I64
+    next_sibling: I64
+    weight: I64
+    closed: I64
+    metered: I64
+    granted_us: I64
+    charged_us: I64
+    lag_us: I64
+    reserved_us: I64
+    entitled: I64
+    wanted: I64
+    allowance: I64
+    running: I64
+    best: I64  # per inner line the child to serve next, -1 = nothing below it is ready
+    ready: I64  # per leaf
+
+
+class Room(NamedTuple):
+    """What is free, per class of who asks."""
+
+    instants_ms: I64  # ascending
+    nodes: I64  # class x k: nodes with at least k GPUs free that are not kept from the class
+    shared: I64  # per class: the most milli-GPU free on a GPU that is in use
+    evictable: I64  # the same as ``nodes``, kept or not, when all are gone who may be asked to go; one row
+    sums: I64  # milli-GPU: free; that may be freed; the most of one shared GPU when those are gone; 1 = the last two are known
+    holders: I64  # workloads that nodes are kept for: their class is not enough to rule them out
+
+
+class Ends(NamedTuple):
+    """Runs by budget in order of the end they state."""
+
+    first: I64  # per budget row: run row, -1 = none
+    next: I64  # per run row
+    end_ms: I64
+    milli: I64
+
+
+class Places(NamedTuple):
+    """What each budget keeps for its first in line, per budget row."""
+
+    known: I64
+    head: I64
+    until_ms: I64
+    spare_us: I64
+
+
+class Tried(NamedTuple):
+    """Shapes that found no place in this cycle."""
+
+    shapes: I64  # (nodes, milli per node, wish, earliest end)
+    counts: I64  # shapes, notes
+
+
+@njit(cache=True)
+def children(rows: int, pool: int, of_pool: I64, parent: I64, first_child: I64, next_sibling: I64) -> None:
+    """Fill the lists of children, ascending."""
+    first_child[:] = -1
+    next_sibling[:] = -1
+    for row in range(rows - 1, -1, -1):
+        if of_pool[row] == pool and parent[row] >= 0:
+            next_sibling[row] = first_child[parent[row]]
+            first_child[parent[row]] = row
+
+
+@njit(cache=True)
+def _choose(lines: Lines, allowed: I64, taken: I64, line: int) -> None:
+    """Set ``best`` of an inner line by its children."""
+    champion = -1
+    row = lines.first_child[line]
+    while row >= 0:
+        open_ = lines.ready[row] > 0 if lines.children[row] == 0 else lines.best[row] >= 0
+        if open_ and champion >= 0:
+            mine = (allowed[row] - taken[row]) * max(1, lines.weight[champion])
+            other = (allowed[champion] - taken[champion]) * max(1, lines.weight[row])
+            if mine > other:
+                champion = row
+        elif open_:
+            champion = row
+        row = lines.next_sibling[row]
+    lines.best[line] = champion
+
+
+@njit(cache=True)
+def choose_all(lines: Lines, allowed: I64, taken: I64) -> None:
+    """Set ``best`` of all lines, by what each may run and what it runs, or keeps."""
+    for line in range(len(lines.best) - 1, -1, -1):
+        if lines.children[line] > 0:
+            _choose(lines, allowed, taken, line)
+
+
+@njit(cache=True)
+def _choose_above(lines: Lines, allowed: I64, taken: I64, leaf: int) -> None:
+    line = lines.parent[leaf]
+    while line >= 0:
+        _choose(lines, allowed, taken, line)
+        line = lines.parent[line]
+
+
+@njit(cache=True)
+def next_leaf(lines: Lines, root: int) -> int:
+    """Return the leaf to serve next, or -1."""
+    if lines.children[root] == 0:
+        return root if lines.ready[root] > 0 else -1
+    row = root
+    while row >= 0 and lines.children[row] > 0:
+        row = lines.best[row]
+    return row
+
+
+@njit(cache=True)
+def fundable(
+    leaf: int, milli: int, min_runtime_ms: int, ahead_milli: int, parent: I64, closed: I64, metered: I64, granted_us: I64,
+    charged_us: I64, reserved_us: I64, running: I64, allowance: I64,
+) -> int:  # fmt: skip
+    """Tell whether a workload of ``leaf`` would be funded if it started now, or why not; ``ahead_milli`` wait before it."""
+    if min_runtime_ms == 0:
+        return IDLE_CYCLES
+    if closed[leaf] != 0:
+        return BUDGET_CLOSED
+    line, asked_us = leaf, max(1, milli * min_runtime_ms)
+    while line >= 0:
+        if metered[line] != 0 and granted_us[line] - charged_us[line] - reserved_us[line] < asked_us:
+            return BALANCE_SPENT
+        line = parent[line]
+    if 2 * (running[leaf] + ahead_milli) + milli > 2 * allowance[leaf]:
+        return ABOVE_ALLOWANCE
+    return WITHIN_ALLOWANCE
+
+
+@njit(cache=True)
+def _funded(jobs: Jobs, lines: Lines, row: int, ahead_milli: int) -> int:
+    return fundable(
+        jobs.budget[row], jobs.gpus_milli[row], jobs.min_runtime_ms[row], ahead_milli, lines.parent, lines.closed, lines.metered,
+        lines.granted_us, lines.charged_us, lines.reserved_us, lines.running, lines.allowance,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _ends_ms(jobs: Jobs, row: int, now_ms: int) -> int:
+    if jobs.expected_ms[row] <= 0:
+        return NEVER_MS
+    return now_ms + max(0, jobs.expected_ms[row] - jobs.progress_ms[row])
+
+
+@njit(cache=True)
+def _before(instants_ms: I64, end_ms: int) -> int:
+    """Return how many of the ascending instants are before ``end_ms``: the class of who ends then."""
+    low, high = 0, len(instants_ms)
+    while low < high:
+        middle = (low + high) >> 1
+        if instants_ms[middle] < end_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True)
+def _has_room(nodes: int, milli_per_node: int, counts: I64, shared_milli: int) -> bool:
+    """Tell whether a shape without wishes may fit, by how many nodes have how much."""
+    if milli_per_node < WHOLE:
+        return counts[1] > 0 or shared_milli >= milli_per_node
+    need = milli_per_node // WHOLE
+    return need < len(counts) and counts[need] >= nodes
+
+
+@njit(cache=True)
+def _holds(room: Room, row: int) -> bool:
+    for holder in room.holders:
+        if holder == row:
+            return True
+    return False
+
+
+@njit(cache=True)
+def _may_fit(jobs: Jobs, room: Room, row: int, class_: int) -> bool:
+    """Tell whether the workload may fit; False rules it out."""
+    if jobs.wish[row] > 0:
+        return True
+    nodes, milli = jobs.nodes[row], jobs.milli_per_node[row]
+    if _has_room(nodes, milli, room.nodes[class_], room.shared[class_]):
+        return True
+    return class_ > 0 and _has_room(nodes, milli, room.nodes[0], room.shared[0]) and _holds(room, row)
+
+
+@njit(cache=True)
+def note(tried: Tried, nodes: int, milli_per_node: int, wish: int, end_ms: int) -> None:
+    """Remember that a shape that would be over at ``end_ms`` found no place."""
+    tried.counts[1] += 1
+    for k in range(tried.counts[0]):
+        if tried.shapes[k, 0] == nodes and tried.shapes[k, 1] == milli_per_node and tried.shapes[k, 2] == wish:
+            tried.shapes[k, 3] = min(tried.shapes[k, 3], end_ms)
+            return
+    k = tried.counts[0]
+    tried.shapes[k, 0], tried.shapes[k, 1], tried.shapes[k, 2], tried.shapes[k, 3] = nodes, milli_per_node, wish, end_ms
+    tried.counts[0] += 1
+
+
+@njit(cache=True)
+def _was_tried(jobs: Jobs, room: Room, shapes: I64, count: int, row: int, class_: int) -> bool:
+    for k in range(count):
+        same = shapes[k, 0] == jobs.nodes[row] and shapes[k, 1] == jobs.milli_per_node[row] and shapes[k, 2] == jobs.wish[row]
+        if same and _before(room.instants_ms, shapes[k, 3]) <= class_:
+            return True
+    return False
+
+
+@njit(cache=True)
+def first_in_line(jobs: Jobs, leaf: int, now_ms: int) -> int:
+    """Return the first workload of a budget that may start now, -1 = none; idle-cycle work is nobody's first."""
+    for position in range(jobs.first[leaf], jobs.last[leaf]):
+        row = jobs.queue[position]
+        if jobs.state[row] == PENDING and jobs.not_before_ms[row] <= now_ms and jobs.min_runtime_ms[row] > 0:
+            return row
+    return -1
+
+
+@njit(cache=True)
+def place(
+    jobs: Jobs, lines: Lines, ends: Ends, leaf: int, head: int, starts_ms: int, now_ms: int, horizon_ms: int, found: I64
+) -> None:
+    """Fill ``found`` with (head, until_ms, spare_us) of what the budget keeps for ``head``, its first in line; head -1 = nothing.
+
+    ``starts_ms`` is what its reservation says, -1 = it has none.
+    """
+    found[0], found[1], found[2] = -1, 0, 0
+    if head < 0:
+        return
+    why = _funded(jobs, lines, head, 0)
+    if why < ABOVE_ALLOWANCE:
+        return
+    milli, entitled, running = jobs.gpus_milli[head], lines.entitled[leaf], lines.running[leaf]
+    lag_us = min(lines.lag_us[leaf], (lines.allowance[leaf] - entitled) * horizon_ms)
+    capped = lines.allowance[leaf] < lines.wanted[leaf]
+    fixed_ms = now_ms if why == WITHIN_ALLOWANCE else -1
+    if starts_ms >= 0:
+        fixed_ms = max(now_ms, starts_ms)
+    last_ms, run = now_ms + MAX_ELAPSED_MS, ends.first[leaf]
+    while True:
+        end_ms = ends.end_ms[run] if run >= 0 else last_ms
+        growth, instant_ms = min(entitled - running, 0 if capped else entitled), fixed_ms
+        spare_us = lag_us + (2 * (entitled - running) - milli) * horizon_ms // 2
+        if instant_ms < 0 and spare_us >= 0:
+            instant_ms = now_ms
+        elif instant_ms < 0:
+            instant_ms = now_ms - (spare_us // growth) if growth > 0 else last_ms  # rounded up
+        if instant_ms < end_ms:
+            spare_us += growth * (instant_ms - now_ms)
+            found[0], found[1], found[2] = head, instant_ms, min(max(0, spare_us), MAX_AMOUNT_GPU_US)
+            return
+        if run < 0:
+            return
+        lag_us += growth * (end_ms - now_ms)
+        now_ms, running, run = end_ms, running - ends.milli[run], ends.next[run]
+
+
+@njit(cache=True)
+def sort_ends(rows: I64, leaf: I64, ends: Ends) -> None:
+    """Link ``rows`` (run rows, ascending) of each budget in the order of ``ends.end_ms``, then of their rows."""
+    ends.first[:] = -1
+    for k in range(len(rows) - 1, -1, -1):
+        run = rows[k]
+        line = leaf[run]
+        after = ends.first[line]
+        if after < 0 or ends.end_ms[run] <= ends.end_ms[after]:
+            ends.next[run] = after
+            ends.first[line] = run
+            continue
+        while ends.next[after] >= 0 and ends.end_ms[ends.next[after]] < ends.end_ms[run]:
+            after = ends.next[after]
+        ends.next[run] = ends.next[after]
+        ends.next[after] = run
+
+
+@njit(cache=True)
+def add_end(run: int, leaf: int, end_ms: int, milli: int, ends: Ends) -> None:
+    """Take in a run that has started: behind those that end before it, or with it and have lower rows."""
+    ends.end_ms[run], ends.milli[run] = end_ms, milli
+    after = ends.first[leaf]
+    if after < 0 or end_ms < ends.end_ms[after] or (end_ms == ends.end_ms[after] and run < after):
+        ends.next[run] = after
+        ends.first[leaf] = run
+        return
+    while ends.next[after] >= 0:
+        other = ends.next[after]
+        if ends.end_ms[other] > end_ms or (ends.end_ms[other] == end_ms and other > run):
+            break
+        after = other
+    ends.next[run] = ends.next[after]
+    ends.next[after] = run
+
+
+@njit(cache=True)
+def look(
+    jobs: Jobs, lines: Lines, room: Room, leaf: int, now_ms: int, blocked: I64, stuck_milli: I64, position: I64, candidate: I64,
+    shapes: I64, count: I64,
+) -> None:  # fmt: skip
+    """Find the first workload of ``leaf`` from ``position`` on that is worth trying; ready if it would be funded."""
+    lines.ready[leaf] = 0
+    if count[leaf] == shapes.shape[1] or blocked[leaf] > 0:
+        return
+    for at in range(position[leaf], jobs.last[leaf]):
+        row = jobs.queue[at]
+        if jobs.state[row] != PENDING or jobs.not_before_ms[row] > now_ms or jobs.min_runtime_ms[row] == 0:
+            continue
+        if count[leaf] > 0:
+            class_ = _before(room.instants_ms, _ends_ms(jobs, row, now_ms))
+            if _was_tried(jobs, room, shapes[leaf], count[leaf], row, class_):
+                continue
+        position[leaf], candidate[leaf] = at, row
+        if _funded(jobs, lines, row, stuck_milli[leaf]) == WITHIN_ALLOWANCE:
+            lines.ready[leaf] = 1
+        return
+
+
+@njit(cache=True)
+def look_all(
+    jobs: Jobs, lines: Lines, room: Room, leaves: I64, now_ms: int, blocked: I64, stuck_milli: I64, position: I64, candidate: I64,
+    shapes: I64, count: I64,
+) -> None:  # fmt: skip
+    """Do so for many budgets."""
+    for leaf in leaves:
+        look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+
+
+@njit(cache=True)
+def note_stuck(
+    jobs: Jobs, lines: Lines, leaf: int, now_ms: int, stuck_milli: I64, taken: I64, position: I64, candidate: I64, shapes: I64,
+    count: I64,
+) -> None:  # fmt: skip
+    """A funded workload can neither start nor preempt: its shape need not be tried again for its budget, whose part it keeps."""
+    row = candidate[leaf]
+    k = count[leaf]
+    shapes[leaf, k, 0], shapes[leaf, k, 1] = jobs.nodes[row], jobs.milli_per_node[row]
+    shapes[leaf, k, 2], shapes[leaf, k, 3] = jobs.wish[row], _ends_ms(jobs, row, now_ms)
+    count[leaf] += 1
+    position[leaf] += 1
+    line = leaf
+    while line >= 0:
+        stuck_milli[line] += jobs.gpus_milli[row]
+        taken[line] += jobs.gpus_milli[row]
+        line = lines.parent[line]
+
+
+@njit(cache=True)
+def _may_preempt(jobs: Jobs, room: Room, row: int) -> bool:
+    """Tell whether the workload may find victims; False rules it out. What may be freed must be known."""
+    if room.sums[0] + room.sums[1] < jobs.gpus_milli[row] or room.sums[1] == 0:
+        return False
+    if jobs.wish[row] > 0 or _holds(room, row):
+        return True
+    return _has_room(jobs.nodes[row], jobs.milli_per_node[row], room.evictable[0], room.sums[2])
+
+
+@njit(cache=True)
+def next_funded(
+    jobs: Jobs, lines: Lines, room: Room, root: int, now_ms: int, kept_all: int, blocked: I64, stuck_milli: I64, taken: I64,
+    position: I64, candidate: I64, shapes: I64, count: I64, found: I64,
+) -> int:  # fmt: skip
+    """Return the leaf whose candidate must be decided about, -1 = none; ``found`` gets what is known of it.
+
+    On the way, whoever can neither start nor preempt is noted as stuck, unless he is the first of his budget and may get a
+    reservation (``kept_all`` 0). Stops with ``UNFIT`` also when what may be freed is not known: it is computed only when asked.
+    """
+    while True:
+        leaf = next_leaf(lines, root)
+        if leaf < 0:
+            return -1
+        row = candidate[leaf]
+        found[0] = OPEN
+        if _may_fit(jobs, room, row, _before(room.instants_ms, _ends_ms(jobs, row, now_ms))):
+            return leaf
+        found[0] = UNFIT
+        if room.sums[3] == 0 or _may_preempt(jobs, room, row):
+            return leaf
+        found[0] = STUCK
+        if stuck_milli[leaf] == 0 and kept_all == 0:
+            return leaf
+        note_stuck(jobs, lines, leaf, now_ms, stuck_milli, taken, position, candidate, shapes, count)
+        look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+        _choose_above(lines, lines.allowance, taken, leaf)
+
+
+@njit(cache=True)
+def _candidate(
+    jobs: Jobs, room: Room, places: Places, tried: Tried, leaf: int, start: int, now_ms: int, horizon_ms: int,
+    in_time_free: int, idle_cycles: int,
+) -> int:  # fmt: skip
+    """Return the position of the first workload of ``leaf`` from ``start`` on that may start, or -1.
+
+    Left out are those of the other class (``idle_cycles`` 1 = only min_runtime 0, 0 = only others) and, while the budget keeps a
+    place, those that use more than is to spare: their GPUs x the time until then and ``horizon_ms``, or x their own time if they
+    say that they are over by then, which is free with ``in_time_free`` 1.
+    """
+    head, head_ms, spare_us = -1, 0, 0
+    if idle_cycles == 0:
+        head, head_ms, spare_us = places.head[leaf], places.until_ms[leaf], places.spare_us[leaf]
+    for at in range(start, jobs.last[leaf]):
+        row = jobs.queue[at]
+        if jobs.wish[row] == 0 and not _has_room(jobs.nodes[row], jobs.milli_per_node[row], room.nodes[0], room.shared[0]):
+            continue
+        if jobs.state[row] != PENDING or jobs.not_before_ms[row] > now_ms:
+            continue
+        if (jobs.min_runtime_ms[row] == 0) != (idle_cycles == 1):
+            continue
+        end_ms = _ends_ms(jobs, row, now_ms)
+        if head >= 0 and row != head:
+            used_ms = max(0, head_ms - now_ms) + horizon_ms
+            if end_ms <= head_ms:
+                used_ms = 0 if in_time_free == 1 else end_ms - now_ms
+            if jobs.gpus_milli[row] * used_ms > spare_us:
+                continue
+        class_ = _before(room.instants_ms, end_ms)
+        if not _may_fit(jobs, room, row, class_) or _was_tried(jobs, room, tried.shapes, tried.counts[0], row, class_):
+            continue
+        return at
+    return -1
+
+
+@njit(cache=True)
+def _find_place(
+    jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, leaf: int, now_ms: int, horizon_ms: int, starts_ms: I64
+) -> None:
+    """Fill in what a budget keeps; ``starts_ms`` is per holder."""
+    head, reserved_ms = first_in_line(jobs, leaf, now_ms), -1
+    for k in range(len(room.holders)):
+        if room.holders[k] == head:
+            reserved_ms = starts_ms[k]
+    found = np.zeros(3, dtype=np.int64)
+    place(jobs, lines, ends, leaf, head, reserved_ms, now_ms, horizon_ms, found)
+    places.known[leaf], places.head[leaf], places.until_ms[leaf], places.spare_us[leaf] = 1, found[0], found[1], found[2]
+
+
+@njit(cache=True)
+def next_ahead(
+    jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, root: int, now_ms: int, horizon_ms: int, starts_ms: I64,
+    looks: I64,
+) -> int:  # fmt: skip
+    """Return the next leaf that keeps something for a time to come, -1 = none, or no more ``looks[0]`` are left."""
+    while looks[0] > 0:
+        looks[0] -= 1
+        leaf = next_leaf(lines, root)
+        if leaf < 0:
+            return -1
+        lines.ready[leaf] = 0
+        _choose_above(lines, lines.allowance, lines.running, leaf)
+        _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
+        if places.head[leaf] >= 0 and places.until_ms[leaf] != 0:
+            return leaf
+    return -1
+
+
+@njit(cache=True)
+def next_of_all(
+    jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, tried: Tried, root: int, now_ms: int, horizon_ms: int,
+    starts_ms: I64, in_time_free: int, idle_cycles: int, allowed: I64, position: I64,
+) -> int:  # fmt: skip
+    """Return the leaf that has a workload to be tried, at ``position``, or -1.
+
+    A leaf that has none lends what it does not use: taken out of ``allowed`` along its path, it goes to all by need.
+    """
+    while True:
+        leaf = next_leaf(lines, root)
+        if leaf < 0:
+            return -1
+        if idle_cycles == 0 and places.known[leaf] == 0:
+            _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
+        at = _candidate(jobs, room, places, tried, leaf, position[leaf], now_ms, horizon_ms, in_time_free, idle_cycles)
+        if at >= 0:
+            position[leaf] = at
+            return leaf
+        lines.ready[leaf] = 0
+        surplus_milli, line = allowed[leaf] - lines.running[leaf], leaf
+        while surplus_milli > 0 and line >= 0:
+            allowed[line] -= surplus_milli
+            line = lines.parent[line]
+        _choose_above(lines, allowed, lines.running, leaf)
+
+
+@njit(cache=True)
+def waits(
+    jobs: Jobs, lines: Lines, queued: int, now_ms: int, held: int, pool: I64, reason: I64, funded_ms: I64, holder: NDArray[np.uint8],
+    instants_ms: I64, first_instant: I64, by_class: int, told: I64, slots: I64, rep: I64,
+) -> tuple[int, int]:  # fmt: skip
+    """Collect who of the queue is to be explained: ``told`` gets row, those ahead, since when he would be funded, slot, class.
+
+    These are the first of each budget, holders of reservations, who was never explained, and who was the first. A *slot* stands for
+    those with the same reason: equal pool, shape, whether anybody is ahead, and class when ``by_class`` is 1; ``rep`` gets one of
+    each by index into ``told``. It is -1 of who has a reason of his own: a hold, a back-off, a reservation. ``slots`` is scratch, a
+    power of two of -1. Returns how many there are, and how many slots.
+    """
+    count, made, first, before = 0, 0, 0, -1
+    for at in range(queued):
+        row = jobs.queue[at]
+        leaf = jobs.budget[row]
+        head = leaf != before
+        if head:
+            first, before = at, leaf
+        head = head or holder[row] > 0
+        if not head and reason[row] != 0 and funded_ms[row] == 0:
+            continue
+        since_ms = 0
+        if head and (jobs.state[row] == held or _funded(jobs, lines, row, 0) == WITHIN_ALLOWANCE):
+            since_ms = funded_ms[row] if funded_ms[row] > 0 else now_ms
+        begin, end = first_instant[pool[row]], first_instant[pool[row] + 1]
+        class_, ahead, slot = _before(instants_ms[begin:end], _ends_ms(jobs, row, now_ms)), at - first, -1
+        if jobs.state[row] != held and jobs.not_before_ms[row] <= now_ms and holder[row] == 0:
+            place = (jobs.nodes[row] * 1_000_003 + jobs.milli_per_node[row] * 31 + jobs.wish[row] * 8_191 + class_ * by_class) * 2
+            place = (place + min(ahead, 1)) * 7 + pool[row]
+            while True:
+                place &= len(slots) - 1
+                if slots[place] < 0:
+                    slots[place] = made
+                    rep[made] = count
+                    made += 1
+                other = rep[slots[place]]
+                twin = told[other, 0] if other < count else row
+                same = jobs.nodes[twin] == jobs.nodes[row] and jobs.milli_per_node[twin] == jobs.milli_per_node[row]
+                same = same and jobs.wish[twin] == jobs.wish[row] and pool[twin] == pool[row]
+                if other < count:
+                    same = same and min(told[other, 1], 1) == min(ahead, 1) and (by_class == 0 or told[other, 4] == class_)
+                if same:
+                    slot = slots[place]
+                    break
+                place += 1
+        told[count, 0], told[count, 1], told[count, 2], told[count, 3], told[count, 4] = row, ahead, since_ms, slot, class_
+        count += 1
+    return count, made
