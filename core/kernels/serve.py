@@ -31,6 +31,7 @@ I64 = NDArray[np.int64]
 WHOLE = 1_000
 PENDING = 2  # workload.state
 IDLE_CYCLES, BUDGET_CLOSED, BALANCE_SPENT, ABOVE_ALLOWANCE, WITHIN_ALLOWANCE = range(5)  # what ``fundable`` answers
+UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be
 OPEN, UNFIT, STUCK = range(3)  # what is known of who is next: nothing; it does not fit; nor can it preempt anybody
 
 
@@ -89,6 +90,7 @@ class Ends(NamedTuple):
     """Runs by budget in order of the end they state."""
 
     first: I64  # per budget row: run row, -1 = none
+    sorted: I64  # per budget row: 1 = its runs are in that order, 0 = by rows yet
     next: I64  # per run row
     end_ms: I64
     milli: I64
@@ -294,6 +296,7 @@ def place(
     fixed_ms = now_ms if why == WITHIN_ALLOWANCE else -1
     if starts_ms >= 0:
         fixed_ms = max(now_ms, starts_ms)
+    _sort_ends(leaf, ends)
     last_ms, run = now_ms + MAX_ELAPSED_MS, ends.first[leaf]
     while True:
         end_ms = ends.end_ms[run] if run >= 0 else last_ms
@@ -314,26 +317,49 @@ def place(
 
 
 @njit(cache=True)
-def sort_ends(rows: I64, leaf: I64, ends: Ends) -> None:
-    """Link ``rows`` (run rows, ascending) of each budget in the order of ``ends.end_ms``, then of their rows."""
+def link_ends(
+    runs: int, now_ms: int, unknown_ms: int, phase: I64, placed: int, started: int, idle_cycles: I64, leaf: I64, milli: I64,
+    workload: I64, checkpoint_ms: I64, placed_ms: I64, expected_ms: I64, progress_ms: I64, ends: Ends,
+) -> None:  # fmt: skip
+    """List the runs of each budget that have not been asked to stop, ascending, with the end they state, never before now."""
     ends.first[:] = -1
-    for k in range(len(rows) - 1, -1, -1):
-        run = rows[k]
-        line = leaf[run]
-        after = ends.first[line]
-        if after < 0 or ends.end_ms[run] <= ends.end_ms[after]:
-            ends.next[run] = after
-            ends.first[line] = run
-            continue
-        while ends.next[after] >= 0 and ends.end_ms[ends.next[after]] < ends.end_ms[run]:
-            after = ends.next[after]
-        ends.next[run] = ends.next[after]
-        ends.next[after] = run
+    ends.sorted[:] = 0
+    for run in range(runs - 1, -1, -1):
+        if (phase[run] == placed or phase[run] == started) and idle_cycles[run] == 0:
+            row, end_ms = workload[run], placed_ms[run] + unknown_ms
+            if expected_ms[row] > 0:
+                end_ms = checkpoint_ms[run] + max(0, expected_ms[row] - progress_ms[row])
+            ends.end_ms[run], ends.milli[run] = max(end_ms, now_ms), milli[run]
+            ends.next[run] = ends.first[leaf[run]]
+            ends.first[leaf[run]] = run
+
+
+@njit(cache=True)
+def _sort_ends(leaf: int, ends: Ends) -> None:
+    """Put the runs of a budget in order of their ends, then of their rows: they are listed by rows."""
+    if ends.sorted[leaf] == 1:
+        return
+    ends.sorted[leaf] = 1
+    count, run = 0, ends.first[leaf]
+    while run >= 0:
+        count += 1
+        run = ends.next[run]
+    if count < 2:
+        return
+    rows, times_ms, at, run = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), 0, ends.first[leaf]
+    while run >= 0:
+        rows[at], times_ms[at] = run, ends.end_ms[run]
+        at, run = at + 1, ends.next[run]
+    order = np.argsort(times_ms, kind="mergesort")
+    ends.first[leaf] = rows[order[0]]
+    for k in range(count):
+        ends.next[rows[order[k]]] = rows[order[k + 1]] if k + 1 < count else -1
 
 
 @njit(cache=True)
 def add_end(run: int, leaf: int, end_ms: int, milli: int, ends: Ends) -> None:
     """Take in a run that has started: behind those that end before it, or with it and have lower rows."""
+    _sort_ends(leaf, ends)
     ends.end_ms[run], ends.milli[run] = end_ms, milli
     after = ends.first[leaf]
     if after < 0 or end_ms < ends.end_ms[after] or (end_ms == ends.end_ms[after] and run < after):
@@ -356,8 +382,8 @@ def look(
 ) -> None:  # fmt: skip
     """Find the first workload of ``leaf`` from ``position`` on that is worth trying; ready if it would be funded."""
     lines.ready[leaf] = 0
-    if count[leaf] == shapes.shape[1] or blocked[leaf] > 0:
-        return
+    if count[leaf] == shapes.shape[1] or blocked[leaf] > 0 or lines.running[leaf] + stuck_milli[leaf] >= lines.allowance[leaf]:
+        return  # in the last case nothing of it would be funded, however small
     for at in range(position[leaf], jobs.last[leaf]):
         row = jobs.queue[at]
         if jobs.state[row] != PENDING or jobs.not_before_ms[row] > now_ms or jobs.min_runtime_ms[row] == 0:
@@ -443,35 +469,41 @@ def next_funded(
 @njit(cache=True)
 def _candidate(
     jobs: Jobs, room: Room, places: Places, tried: Tried, leaf: int, start: int, now_ms: int, horizon_ms: int,
-    in_time_free: int, idle_cycles: int,
+    in_time_free: int, idle_cycles: int, seen: NDArray[np.uint8],
 ) -> int:  # fmt: skip
     """Return the position of the first workload of ``leaf`` from ``start`` on that may start, or -1.
 
     Left out are those of the other class (``idle_cycles`` 1 = only min_runtime 0, 0 = only others) and, while the budget keeps a
     place, those that use more than is to spare: their GPUs x the time until then and ``horizon_ms``, or x their own time if they
-    say that they are over by then, which is free with ``in_time_free`` 1.
+    say that they are over by then, which is free with ``in_time_free`` 1. ``seen`` remembers, per position, whom no later pass of the
+    cycle need look at: starts only take space.
     """
     head, head_ms, spare_us = -1, 0, 0
     if idle_cycles == 0:
         head, head_ms, spare_us = places.head[leaf], places.until_ms[leaf], places.spare_us[leaf]
     for at in range(start, jobs.last[leaf]):
+        if seen[at] == OUT or (seen[at] == FOR_IDLE) != (idle_cycles == 1):
+            if seen[at] != UNSEEN:
+                continue
         row = jobs.queue[at]
+        seen[at] = OUT  # until it is found to be more
         if jobs.wish[row] == 0 and not _has_room(jobs.nodes[row], jobs.milli_per_node[row], room.nodes[0], room.shared[0]):
             continue
         if jobs.state[row] != PENDING or jobs.not_before_ms[row] > now_ms:
             continue
-        if (jobs.min_runtime_ms[row] == 0) != (idle_cycles == 1):
-            continue
         end_ms = _ends_ms(jobs, row, now_ms)
+        class_ = _before(room.instants_ms, end_ms)
+        if not _may_fit(jobs, room, row, class_) or _was_tried(jobs, room, tried.shapes, tried.counts[0], row, class_):
+            continue
+        seen[at] = FOR_IDLE if jobs.min_runtime_ms[row] == 0 else FOR_ALL
+        if (seen[at] == FOR_IDLE) != (idle_cycles == 1):
+            continue
         if head >= 0 and row != head:
             used_ms = max(0, head_ms - now_ms) + horizon_ms
             if end_ms <= head_ms:
                 used_ms = 0 if in_time_free == 1 else end_ms - now_ms
             if jobs.gpus_milli[row] * used_ms > spare_us:
                 continue
-        class_ = _before(room.instants_ms, end_ms)
-        if not _may_fit(jobs, room, row, class_) or _was_tried(jobs, room, tried.shapes, tried.counts[0], row, class_):
-            continue
         return at
     return -1
 
@@ -512,7 +544,7 @@ def next_ahead(
 @njit(cache=True)
 def next_of_all(
     jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, tried: Tried, root: int, now_ms: int, horizon_ms: int,
-    starts_ms: I64, in_time_free: int, idle_cycles: int, allowed: I64, position: I64,
+    starts_ms: I64, in_time_free: int, idle_cycles: int, seen: NDArray[np.uint8], allowed: I64, position: I64,
 ) -> int:  # fmt: skip
     """Return the leaf that has a workload to be tried, at ``position``, or -1.
 
@@ -524,7 +556,7 @@ def next_of_all(
             return -1
         if idle_cycles == 0 and places.known[leaf] == 0:
             _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
-        at = _candidate(jobs, room, places, tried, leaf, position[leaf], now_ms, horizon_ms, in_time_free, idle_cycles)
+        at = _candidate(jobs, room, places, tried, leaf, position[leaf], now_ms, horizon_ms, in_time_free, idle_cycles, seen)
         if at >= 0:
             position[leaf] = at
             return leaf
@@ -537,51 +569,10 @@ def next_of_all(
 
 
 @njit(cache=True)
-def waits(
-    jobs: Jobs, lines: Lines, queued: int, now_ms: int, held: int, pool: I64, reason: I64, funded_ms: I64, holder: NDArray[np.uint8],
-    instants_ms: I64, first_instant: I64, by_class: int, told: I64, slots: I64, rep: I64,
-) -> tuple[int, int]:  # fmt: skip
-    """Collect who of the queue is to be explained: ``told`` gets row, those ahead, since when he would be funded, slot, class.
-
-    These are the first of each budget, holders of reservations, who was never explained, and who was the first. A *slot* stands for
-    those with the same reason: equal pool, shape, whether anybody is ahead, and class when ``by_class`` is 1; ``rep`` gets one of
-    each by index into ``told``. It is -1 of who has a reason of his own: a hold, a back-off, a reservation. ``slots`` is scratch, a
-    power of two of -1. Returns how many there are, and how many slots.
-    """
-    count, made, first, before = 0, 0, 0, -1
-    for at in range(queued):
-        row = jobs.queue[at]
-        leaf = jobs.budget[row]
-        head = leaf != before
-        if head:
-            first, before = at, leaf
-        head = head or holder[row] > 0
-        if not head and reason[row] != 0 and funded_ms[row] == 0:
-            continue
-        since_ms = 0
-        if head and (jobs.state[row] == held or _funded(jobs, lines, row, 0) == WITHIN_ALLOWANCE):
-            since_ms = funded_ms[row] if funded_ms[row] > 0 else now_ms
-        begin, end = first_instant[pool[row]], first_instant[pool[row] + 1]
-        class_, ahead, slot = _before(instants_ms[begin:end], _ends_ms(jobs, row, now_ms)), at - first, -1
-        if jobs.state[row] != held and jobs.not_before_ms[row] <= now_ms and holder[row] == 0:
-            place = (jobs.nodes[row] * 1_000_003 + jobs.milli_per_node[row] * 31 + jobs.wish[row] * 8_191 + class_ * by_class) * 2
-            place = (place + min(ahead, 1)) * 7 + pool[row]
-            while True:
-                place &= len(slots) - 1
-                if slots[place] < 0:
-                    slots[place] = made
-                    rep[made] = count
-                    made += 1
-                other = rep[slots[place]]
-                twin = told[other, 0] if other < count else row
-                same = jobs.nodes[twin] == jobs.nodes[row] and jobs.milli_per_node[twin] == jobs.milli_per_node[row]
-                same = same and jobs.wish[twin] == jobs.wish[row] and pool[twin] == pool[row]
-                if other < count:
-                    same = same and min(told[other, 1], 1) == min(ahead, 1) and (by_class == 0 or told[other, 4] == class_)
-                if same:
-                    slot = slots[place]
-                    break
-                place += 1
-        told[count, 0], told[count, 1], told[count, 2], told[count, 3], told[count, 4] = row, ahead, since_ms, slot, class_
-        count += 1
-    return count, made
+def funded_since(jobs: Jobs, lines: Lines, now_ms: int, held: int, rows: I64, heads: I64, funded_ms: I64, since_ms: I64) -> None:
+    """Fill in since when each head of ``rows`` waits although it would be funded, 0 = it would not be, or is no head."""
+    for k in range(len(rows)):
+        row = rows[k]
+        since_ms[k] = 0
+        if heads[k] == 1 and (jobs.state[row] == held or _funded(jobs, lines, row, 0) == WITHIN_ALLOWANCE):
+            since_ms[k] = funded_ms[row] if funded_ms[row] > 0 else now_ms

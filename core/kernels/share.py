@@ -235,21 +235,36 @@ def next_leaf(
 
 
 @njit(cache=True)
-def funded_prefix(
-    order: I64, count: int, leaf: I64, milli: I64, allowance: I64, within: I64, before: I64, cumulated: I64, open_: I64
-) -> None:
-    """Walk runs in ``order``; ``within[run]`` = 1 while at least half of the run fits its leaf's allowance (rule 1.5).
+def funded_runs(
+    walked: NDArray[np.bool_], leaf: I64, milli: I64, workload: I64, priority: I64, placed_ms: I64, seq: I64, lines: int,
+    allowance: I64, within: I64, before: I64,
+) -> None:  # fmt: skip
+    """Walk the runs of each leaf in order; ``within[run]`` = 1 while at least half of the run fits its allowance (rule 1.5).
 
-    A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that fails makes it and all later ones unfunded.
-    ``before[run]`` gets the funded milli-GPU ahead of it. ``cumulated`` and ``open_`` are scratch, one entry per budget row.
+    The order is priority, then start, then submission. A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that fails
+    makes it and all later ones unfunded. ``before[run]`` gets the funded milli-GPU ahead of it. Runs not ``walked`` are left alone.
     """
-    for k in range(count):
-        run = order[k]
-        b = leaf[run]
-        before[run] = cumulated[b]
-        if open_[b] == 1 and 2 * cumulated[b] + milli[run] <= 2 * allowance[b]:
-            within[run] = 1
-            cumulated[b] += milli[run]
-        else:
-            within[run] = 0
-            open_[b] = 0
+    first = np.zeros(lines + 1, dtype=np.int64)
+    for run in range(len(walked)):
+        if walked[run]:
+            first[leaf[run] + 1] += 1
+    for line in range(lines):
+        first[line + 1] += first[line]
+    rows, at = np.empty(first[lines], dtype=np.int64), first.copy()
+    for run in range(len(walked)):
+        if walked[run]:
+            rows[at[leaf[run]]] = run
+            at[leaf[run]] += 1
+    for line in range(lines):
+        part = rows[first[line] : first[line + 1]]
+        if len(part) > 1:
+            part = part[np.argsort(seq[workload[part]], kind="mergesort")]
+            part = part[np.argsort(placed_ms[part], kind="mergesort")]
+            part = part[np.argsort(-priority[workload[part]], kind="mergesort")]
+        funded_milli, open_ = 0, True
+        for run in part:
+            before[run] = funded_milli
+            open_ = open_ and 2 * funded_milli + milli[run] <= 2 * allowance[line]
+            if open_:
+                within[run] = 1
+                funded_milli += milli[run]

@@ -12,7 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import PendingExplained
+from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import serve
+from apportion.core.kernels import waits as wait_kernels
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_parts_for
 from apportion.core.policy.funding import Shares
@@ -33,20 +35,25 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     table, queued = state.workload, state.queued
     if not queued:
         return
-    holder = np.zeros(table.used, dtype=np.uint8)
-    for made in reservations:
-        holder[list(made.starts_ms)] = 1  # they need not be first in their queues
+    jobs, now_ms = jobs_of(state, state.queue[:queued]), state.counters.time_ms
+    queue_kernels.segments(jobs.queue, queued, table.budget, jobs.first, jobs.last)
+    holders = np.array([workload for made in reservations for workload in made.starts_ms], dtype=np.int64)
+    marks = np.zeros(queued, dtype=np.uint8)
+    count = wait_kernels.mark(
+        jobs.queue, jobs.first, jobs.last, table.used, table.state, schema.PENDING, schema.HELD, table.budget, table.priority,
+        table.event_seq, table.reason, table.funded_ms, holders, marks,
+    )  # fmt: skip
     instants_ms = np.concatenate([made.instants_ms for made in reservations])
     first_instant = np.cumsum([0, *(len(made.instants_ms) for made in reservations)], dtype=np.int64)
     drains = any(made.closes_ms.any() for made in reservations)
-    waiting, rep = np.empty((queued, 5), dtype=np.int64), np.empty(queued, dtype=np.int64)
-    count, made_slots = serve.waits(
-        jobs_of(state, state.queue), lines_of(state, shares), queued, state.counters.time_ms, schema.HELD, table.pool,
-        table.reason, table.funded_ms, holder, instants_ms, first_instant, int(drains), waiting,
-        np.full(1 << (2 * queued).bit_length(), -1, dtype=np.int64), rep,
+    waiting, rep, since_ms = np.empty((count, 5), dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    made_slots = wait_kernels.collect(
+        jobs.queue, marks, jobs.first, table.budget, table.state, schema.HELD, now_ms, table.pool, table.nodes,
+        table.milli_per_node, table.wish, table.expected_runtime_ms, table.progress_ms, table.not_before_ms, holders, instants_ms,
+        first_instant, int(drains), waiting, np.full(1 << (2 * count).bit_length(), -1, dtype=np.int64), rep,
     )  # fmt: skip
-    waiting = waiting[:count]
-    row, ahead, since_ms, slot, class_ = waiting.T
+    row, ahead, head, slot, class_ = (waiting[:, column].copy() for column in range(5))
+    serve.funded_since(jobs, lines_of(state, shares), now_ms, schema.HELD, row, head, table.funded_ms, since_ms)
     told: dict[tuple[int, int], tuple[Pending, dict[str, int]]] = {}  # by slot and class: numbers may tell of nodes that are kept
     code = np.zeros(made_slots + 1, dtype=np.int64)  # the last one for those with a reason of their own
     for number, one in enumerate(rep[:made_slots].tolist()):
@@ -54,7 +61,8 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
         code[number] = PENDING_CODE[reason[0].value]
     known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row])
     for at in np.flatnonzero(~known).tolist():
-        workload, others, since, number, kind = waiting[at].tolist()
+        workload, others, _head, number, kind = waiting[at].tolist()
+        since = int(since_ms[at])
         found = told.get((number, kind)) if number >= 0 else None
         if found is None:
             found = _reason(state, reservations, workload, others)

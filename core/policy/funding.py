@@ -120,30 +120,26 @@ def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
     """Write ``funding.changed`` for every run whose payer is not what the rule says now."""
     run, now_ms = state.run, state.counters.time_ms
     phases = run.column("state")  # ended ones have been closed by now; a stopping one keeps its payer to its end
-    rows = np.flatnonzero((phases == schema.PLACED) | (phases == schema.STARTED))
-    if not len(rows):
+    live = (phases == schema.PLACED) | (phases == schema.STARTED)
+    if not live.any():
         return
-    workload = run.workload[rows]
-    keys = (state.workload.event_seq[workload], run.placed_ms[rows], -state.workload.priority[workload])
-    order = rows[np.lexsort(keys)]  # lexsort is stable and the sequence unique: a total order
-    off = demoted(state)
-    walked = order[(run.idle_cycles[order] == 0) & ~off[order]]
-    within = np.zeros(run.used, dtype=np.int64)
-    before = np.zeros(run.used, dtype=np.int64)
-    share.funded_prefix(
-        walked, len(walked), run.budget, run.gpus_milli, shares.allowance, within, before,
-        np.zeros(state.budget.used, dtype=np.int64), np.ones(state.budget.used, dtype=np.int64),
+    off, table = demoted(state), state.workload
+    within, before = np.zeros(run.used, dtype=np.int64), np.zeros(run.used, dtype=np.int64)
+    share.funded_runs(
+        live & (run.column("idle_cycles") == 0) & ~off, run.budget, run.gpus_milli, run.workload, table.priority, run.placed_ms,
+        table.event_seq, state.budget.used, shares.allowance, within, before,
     )  # fmt: skip
-    protected = (run.reserved[order] == 1) & (now_ms < run.protected_until_ms[order])
-    paid = protected | (within[order] == 1)  # idle-cycle runs are never reserved and never walked; demoted ones not walked
-    changed = np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.payer[order]
-    for position in np.flatnonzero(changed).tolist():
-        row = int(order[position])
+    protected = (run.column("reserved") == 1) & (now_ms < run.column("protected_until_ms"))
+    paid = protected | (within == 1)  # idle-cycle runs are never reserved and never walked; demoted ones not walked
+    changed = np.flatnonzero(live & (np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.column("payer")))
+    workload = run.workload[changed]
+    keys = (table.event_seq[workload], run.placed_ms[changed], -table.priority[workload])
+    for row in changed[np.lexsort(keys)].tolist():  # lexsort is stable and the sequence unique: a total order
         if off[row]:
             why, idle_since_ms = Funding.IDLE_HOLD, int(run.idle_since_ms[row])
         else:
-            why, idle_since_ms = _why(state, shares, row, paid=bool(paid[position])), 0
-        payer, allowance_milli = (Payer.BUDGET if paid[position] else Payer.UNFUNDED), int(shares.allowance[int(run.budget[row])])
+            why, idle_since_ms = _why(state, shares, row, paid=bool(paid[row])), 0
+        payer, allowance_milli = (Payer.BUDGET if paid[row] else Payer.UNFUNDED), int(shares.allowance[int(run.budget[row])])
         _change(state, emit, row, payer, why, allowance_milli, int(before[row]), idle_since_ms)
 
 

@@ -155,7 +155,7 @@ def _everybody(
     while True:
         leaf = serve.next_of_all(
             turn.jobs, lines, turn.room, ends, places, turn.tried, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms,
-            in_time_free, idle_cycles, allowed, position,
+            in_time_free, idle_cycles, turn.seen, allowed, position,
         )  # fmt: skip
         if leaf < 0:
             return

@@ -14,7 +14,7 @@ from apportion.core.kernels import room as room_kernels
 from apportion.core.kernels import serve
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.idling import demoted
-from apportion.core.policy.reserving import Reservations, expected_ends, says_over_ms
+from apportion.core.policy.reserving import UNKNOWN_RUNTIME_MS, Reservations, says_over_ms
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from apportion.core.units import MAX_NODE_GPUS
@@ -23,7 +23,6 @@ I64 = NDArray[np.int64]
 
 SHAPES_TRIED_MAX = 512
 STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each may cost a search for victims
-SORTED_FROM = 64  # runs of one budget from which on sorting them first is the faster way
 
 
 class Turn:
@@ -40,6 +39,7 @@ class Turn:
         self.lines = lines_of(state, shares)
         serve.children(rows, pool, budget.pool, budget.parent, self.lines.first_child, self.lines.next_sibling)
         self.tried = serve.Tried(np.zeros((SHAPES_TRIED_MAX, 4), dtype=np.int64), np.zeros(2, dtype=np.int64))
+        self.seen = np.zeros(state.queued, dtype=np.uint8)  # per position of the queue
         self._largest = int(state.node.column("gpus").max(initial=0))
         self.look_again()
 
@@ -109,19 +109,14 @@ def lines_of(state: State, shares: Shares) -> serve.Lines:
 
 def ends_of(state: State) -> serve.Ends:
     """Return the runs of each budget that have not been asked to stop, by the end they state; with room for all that waits."""
-    run = state.run
-    phases, leaf = run.column("state"), run.column("budget")
-    counted = (phases == schema.PLACED) | (phases == schema.STARTED)
-    rows = np.flatnonzero(counted & (run.column("idle_cycles") == 0))
+    run, table, rows = state.run, state.workload, state.budget.used
+    first, sorted_ = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
     room = max(run.capacity, run.used + state.queued)
-    made = serve.Ends(
-        np.empty(state.budget.used, dtype=np.int64), np.empty(room, dtype=np.int64), np.zeros(room, dtype=np.int64),
-        np.zeros(room, dtype=np.int64),
+    made = serve.Ends(first, sorted_, *(np.zeros(room, dtype=np.int64) for _column in range(3)))
+    serve.link_ends(
+        run.used, state.counters.time_ms, UNKNOWN_RUNTIME_MS, run.state, schema.PLACED, schema.STARTED, run.idle_cycles, run.budget,
+        run.gpus_milli, run.workload, run.checkpoint_ms, run.placed_ms, table.expected_runtime_ms, table.progress_ms, made,
     )  # fmt: skip
-    made.end_ms[: run.used], made.milli[: run.used] = expected_ends(state), run.column("gpus_milli")
-    if len(rows) and int(np.bincount(leaf[rows]).max()) > SORTED_FROM:
-        rows = rows[np.argsort(made.end_ms[rows], kind="stable")]
-    serve.sort_ends(rows, run.budget, made)
     return made
 
 
