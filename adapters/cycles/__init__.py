@@ -2,7 +2,7 @@
 
 ::
 
-    setting (cluster, tree, mix of jobs) ──▶ world (events into ``Core``, ticks, answers of agents) ──▶ ``bench.cycle`` (what it took)
+    setting (cluster, tree, mix of jobs) ──▶ world (events into ``Core``, ticks, agents' answers) ──▶ ``bench.cycle`` (what it took)
 
 Nothing here makes state by hand: every workload was submitted, admitted and queued, every run placed by a cycle and reported
 started. A run ends when the world says so.

@@ -1,7 +1,7 @@
 """The setting of the cycle's bench: nodes of 8 GPUs, 1,111 budgets in a tree of tens, and jobs with the sizes of the ITP trace.
 
-Decides who asks for what; a pure function of the seed. ``MIX`` is the trace's count of jobs per size (69,351 jobs, as in
-``demo.generator.SIZES``); it has no fractions, so of the jobs of one GPU a quarter asks for a part of it here: stated, not measured.
+Decides who asks for what; a pure function of the seed. ``MIX`` is the trace's count of jobs per size (69,351 jobs, see
+``demo.generator``); it has no fractions, so a quarter of its jobs of one GPU ask for a part of one here: stated, not measured.
 Four of five state their run time, drawn from the trace's durations; one in sixteen has a higher priority inside its budget. A
 budget's jobs are drawn with equal chance for each of the thousand leaves.
 """

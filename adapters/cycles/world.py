@@ -17,7 +17,15 @@ from apportion.adapters.simulation.stated import OPERATOR, Stated, stated, tick_
 from apportion.core.decisions import CycleBatch, RunCancelled, RunDrained, RunPlaced, RunPreempted, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
-from apportion.core.events import Event, NodeCordoned, NodeUncordoned, RunCheckpointed, RunFinished, RunStarted, WorkloadSubmitted
+from apportion.core.events import (
+    Event,
+    NodeCordoned,
+    NodeUncordoned,
+    RunCheckpointed,
+    RunFinished,
+    RunStarted,
+    WorkloadSubmitted,
+)
 from apportion.core.state.digest import digest
 
 

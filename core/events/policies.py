@@ -35,4 +35,7 @@ class PolicyActivated(Event, frozen=True):
     half_life_ms: Annotated[int, Meta(ge=60_000, le=366 * MS_PER_DAY)] | None = None  # of usage, as fair_tree remembers it
     bank_ms: Annotated[int, Meta(ge=0, le=7 * MS_PER_DAY)] | None = None  # of its share that an idle budget stays owed; 0 = none
     weight_milli: WeightMilli | None = None
+    reservations_max: Annotated[int, Meta(ge=0, le=256)] | None = None  # waiting workloads that nodes are kept for; 8 at first
+    backfill: Literal["easy", "conservative"] | None = None  # conservative: nobody delays who is in the plan; easy at first
+    backfill_depth: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # waiting workloads in that plan; 1,000 at first
     reason: Text = ""

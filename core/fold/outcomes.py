@@ -78,6 +78,7 @@ def _explained(state: State, decision: PendingExplained) -> None:
     row = _workload(state, decision.workload)
     state.workload.reason[row] = PENDING_CODE[decision.reason]
     state.workload.funded_ms[row] = decision.numbers.get("funded_since_ms", 0)
+    state.workload.planned_ms[row] = decision.numbers.get("planned_ms", 0)
 
 
 def _placed(state: State, decision: RunPlaced) -> None:
@@ -145,6 +146,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
     table.run_no[workload] = decision.run
     table.reason[workload] = 0
     table.funded_ms[workload] = 0
+    table.planned_ms[workload] = 0
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:

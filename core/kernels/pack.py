@@ -287,7 +287,7 @@ def most_parts(
     """Return how many parts of ``need`` whole GPUs the pool could serve when empty, or its best domain, or block of nodes."""
     parts = np.zeros(node_rows, dtype=np.int64)
     count = 0
-    nothing = np.zeros(len(out), dtype=np.int64)
+    nothing = np.zeros(len(out) if block > 0 or healthy_only == 0 else 0, dtype=np.int64)
     broken = out if healthy_only > 0 else nothing
     for node in range(node_rows):
         if node_pool[node] != pool_row:

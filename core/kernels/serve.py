@@ -24,7 +24,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from apportion.core.units import MAX_AMOUNT_GPU_US, MAX_ELAPSED_MS, NEVER_MS
+from apportion.core.units import BUCKET_MS, MAX_AMOUNT_GPU_US, MAX_ELAPSED_MS, NEVER_MS, UNKNOWN_RUNTIME_MS
 
 I64 = NDArray[np.int64]
 
@@ -84,6 +84,7 @@ class Room(NamedTuple):
     evictable: I64  # the same as ``nodes``, kept or not, when all are gone who may be asked to go; one row
     sums: I64  # milli-GPU: free; that may be freed; the most of one shared GPU when those are gone; 1 = the last two are known
     holders: I64  # workloads that nodes are kept for: their class is not enough to rule them out
+    profile: I64  # per bucket from now on: milli-GPU that the plan leaves; no entries = there is no plan
 
 
 class Ends(NamedTuple):
@@ -92,8 +93,13 @@ class Ends(NamedTuple):
     first: I64  # per budget row: run row, -1 = none
     sorted: I64  # per budget row: 1 = its runs are in that order, 0 = by rows yet
     next: I64  # per run row
-    end_ms: I64
+    end_ms: I64  # once they are sorted
     milli: I64
+    workload: I64  # columns of runs and of workloads
+    placed_ms: I64
+    checkpoint_ms: I64
+    expected_ms: I64
+    progress_ms: I64
 
 
 class Places(NamedTuple):
@@ -227,10 +233,10 @@ def _has_room(nodes: int, milli_per_node: int, counts: I64, shared_milli: int) -
 
 @njit(cache=True)
 def _holds(room: Room, row: int) -> bool:
+    found = False
     for holder in room.holders:
-        if holder == row:
-            return True
-    return False
+        found = found or holder == row
+    return found
 
 
 @njit(cache=True)
@@ -267,6 +273,12 @@ def _was_tried(jobs: Jobs, room: Room, shapes: I64, count: int, row: int, class_
 
 
 @njit(cache=True)
+def was_tried(jobs: Jobs, room: Room, tried: Tried, row: int, now_ms: int) -> bool:
+    """Tell whether the shape of a workload found no place in this cycle."""
+    return _was_tried(jobs, room, tried.shapes, tried.counts[0], row, _before(room.instants_ms, _ends_ms(jobs, row, now_ms)))
+
+
+@njit(cache=True)
 def first_in_line(jobs: Jobs, leaf: int, now_ms: int) -> int:
     """Return the first workload of a budget that may start now, -1 = none; idle-cycle work is nobody's first."""
     for position in range(jobs.first[leaf], jobs.last[leaf]):
@@ -296,7 +308,7 @@ def place(
     fixed_ms = now_ms if why == WITHIN_ALLOWANCE else -1
     if starts_ms >= 0:
         fixed_ms = max(now_ms, starts_ms)
-    _sort_ends(leaf, ends)
+    _sort_ends(leaf, now_ms, ends)
     last_ms, run = now_ms + MAX_ELAPSED_MS, ends.first[leaf]
     while True:
         end_ms = ends.end_ms[run] if run >= 0 else last_ms
@@ -317,26 +329,20 @@ def place(
 
 
 @njit(cache=True)
-def link_ends(
-    runs: int, now_ms: int, unknown_ms: int, phase: I64, placed: int, started: int, idle_cycles: I64, leaf: I64, milli: I64,
-    workload: I64, checkpoint_ms: I64, placed_ms: I64, expected_ms: I64, progress_ms: I64, ends: Ends,
-) -> None:  # fmt: skip
-    """List the runs of each budget that have not been asked to stop, ascending, with the end they state, never before now."""
+def link_ends(runs: int, phase: I64, placed: int, started: int, idle_cycles: I64, leaf: I64, milli: I64, ends: Ends) -> None:
+    """List the runs of each budget that have not been asked to stop, ascending."""
     ends.first[:] = -1
     ends.sorted[:] = 0
     for run in range(runs - 1, -1, -1):
         if (phase[run] == placed or phase[run] == started) and idle_cycles[run] == 0:
-            row, end_ms = workload[run], placed_ms[run] + unknown_ms
-            if expected_ms[row] > 0:
-                end_ms = checkpoint_ms[run] + max(0, expected_ms[row] - progress_ms[row])
-            ends.end_ms[run], ends.milli[run] = max(end_ms, now_ms), milli[run]
+            ends.milli[run] = milli[run]
             ends.next[run] = ends.first[leaf[run]]
             ends.first[leaf[run]] = run
 
 
 @njit(cache=True)
-def _sort_ends(leaf: int, ends: Ends) -> None:
-    """Put the runs of a budget in order of their ends, then of their rows: they are listed by rows."""
+def _sort_ends(leaf: int, now_ms: int, ends: Ends) -> None:
+    """Find when the runs of a budget end, never before now, and list them in that order, then by row."""
     if ends.sorted[leaf] == 1:
         return
     ends.sorted[leaf] = 1
@@ -344,10 +350,14 @@ def _sort_ends(leaf: int, ends: Ends) -> None:
     while run >= 0:
         count += 1
         run = ends.next[run]
-    if count < 2:
+    if count == 0:
         return
     rows, times_ms, at, run = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), 0, ends.first[leaf]
     while run >= 0:
+        row, end_ms = ends.workload[run], ends.placed_ms[run] + UNKNOWN_RUNTIME_MS
+        if ends.expected_ms[row] > 0:
+            end_ms = ends.checkpoint_ms[run] + max(0, ends.expected_ms[row] - ends.progress_ms[row])
+        ends.end_ms[run] = max(end_ms, now_ms)
         rows[at], times_ms[at] = run, ends.end_ms[run]
         at, run = at + 1, ends.next[run]
     order = np.argsort(times_ms, kind="mergesort")
@@ -357,9 +367,9 @@ def _sort_ends(leaf: int, ends: Ends) -> None:
 
 
 @njit(cache=True)
-def add_end(run: int, leaf: int, end_ms: int, milli: int, ends: Ends) -> None:
+def add_end(run: int, leaf: int, end_ms: int, milli: int, now_ms: int, ends: Ends) -> None:
     """Take in a run that has started: behind those that end before it, or with it and have lower rows."""
-    _sort_ends(leaf, ends)
+    _sort_ends(leaf, now_ms, ends)
     ends.end_ms[run], ends.milli[run] = end_ms, milli
     after = ends.first[leaf]
     if after < 0 or end_ms < ends.end_ms[after] or (end_ms == ends.end_ms[after] and run < after):
@@ -475,16 +485,15 @@ def _candidate(
 
     Left out are those of the other class (``idle_cycles`` 1 = only min_runtime 0, 0 = only others) and, while the budget keeps a
     place, those that use more than is to spare: their GPUs x the time until then and ``horizon_ms``, or x their own time if they
-    say that they are over by then, which is free with ``in_time_free`` 1. ``seen`` remembers, per position, whom no later pass of the
-    cycle need look at: starts only take space.
+    say that they are over by then, which is free with ``in_time_free`` 1. ``seen`` remembers, per position, whom no later pass of
+    the cycle need look at: starts only take space.
     """
     head, head_ms, spare_us = -1, 0, 0
     if idle_cycles == 0:
         head, head_ms, spare_us = places.head[leaf], places.until_ms[leaf], places.spare_us[leaf]
     for at in range(start, jobs.last[leaf]):
-        if seen[at] == OUT or (seen[at] == FOR_IDLE) != (idle_cycles == 1):
-            if seen[at] != UNSEEN:
-                continue
+        if seen[at] != UNSEEN and (seen[at] == OUT or (seen[at] == FOR_IDLE) != (idle_cycles == 1)):
+            continue
         row = jobs.queue[at]
         seen[at] = OUT  # until it is found to be more
         if jobs.wish[row] == 0 and not _has_room(jobs.nodes[row], jobs.milli_per_node[row], room.nodes[0], room.shared[0]):
@@ -494,6 +503,8 @@ def _candidate(
         end_ms = _ends_ms(jobs, row, now_ms)
         class_ = _before(room.instants_ms, end_ms)
         if not _may_fit(jobs, room, row, class_) or _was_tried(jobs, room, tried.shapes, tried.counts[0], row, class_):
+            continue
+        if len(room.profile) > 0 and not _leaves_plan(room.profile, jobs.gpus_milli[row], _buckets(end_ms, now_ms)):
             continue
         seen[at] = FOR_IDLE if jobs.min_runtime_ms[row] == 0 else FOR_ALL
         if (seen[at] == FOR_IDLE) != (idle_cycles == 1):
@@ -506,6 +517,53 @@ def _candidate(
                 continue
         return at
     return -1
+
+
+@njit(cache=True)
+def _buckets(end_ms: int, now_ms: int) -> int:
+    """Return how many buckets of the plan somebody takes who says that he is over at ``end_ms``, rounded up."""
+    left_ms = end_ms - now_ms if end_ms < NEVER_MS else UNKNOWN_RUNTIME_MS
+    return max(1, -(-left_ms // BUCKET_MS))
+
+
+@njit(cache=True)
+def _leaves_plan(profile: I64, milli: int, buckets: int) -> bool:
+    """Tell whether so much is left in each of the next buckets."""
+    t, last = 0, min(buckets, len(profile))
+    while t < last and profile[t] >= milli:
+        t += 1
+    return t == last
+
+
+@njit(cache=True)
+def fair_order(jobs: Jobs, lines: Lines, root: int, now_ms: int, taken: I64, rows: I64, buckets: I64) -> int:
+    """Fill ``rows`` with those who wait and may start, in fair order, as if each ran once it is listed; returns how many.
+
+    ``buckets`` gets how long each takes. Work on idle cycles is not planned. ``lines.ready`` must tell of whom something waits.
+    """
+    at, count = jobs.first.copy(), 0
+    choose_all(lines, lines.allowance, taken)
+    while count < len(rows):
+        leaf = next_leaf(lines, root)
+        if leaf < 0:
+            break
+        row = -1
+        while at[leaf] < jobs.last[leaf] and row < 0:
+            other = jobs.queue[at[leaf]]
+            if jobs.state[other] == PENDING and jobs.not_before_ms[other] <= now_ms and jobs.min_runtime_ms[other] > 0:
+                row = other
+            at[leaf] += 1
+        if row < 0:
+            lines.ready[leaf] = 0
+        else:
+            rows[count], buckets[count] = row, _buckets(_ends_ms(jobs, row, now_ms), now_ms)
+            count += 1
+            line = leaf
+            while line >= 0:
+                taken[line] += jobs.gpus_milli[row]
+                line = lines.parent[line]
+        _choose_above(lines, lines.allowance, taken, leaf)
+    return count
 
 
 @njit(cache=True)

@@ -3,13 +3,18 @@
 A head that would be funded if it could start now says since when (``funded_since_ms``): that wait is what its budget is owed an
 answer for, and it is written again when it begins and when it ends.
 
-The reason comes from the same functions that place, and is found once for all whose reason cannot differ. Only heads are looked at again: for the rest the answer is "the same, behind
+Under conservative backfill a head also says when it is planned to start (``planned_ms``): a promise, for all runs that keep their
+time. It is said again, with the instant it moved from, when it becomes later by more than a bucket, as by an overrun.
+
+The reason comes from the same functions that place, and is found once for all whose reason cannot differ. Only heads are looked
+at again: for the rest the answer is "the same, behind
 ``ahead`` others of its budget", and the number of decisions stays proportional to what changes.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.decisions import PendingExplained
 from apportion.core.kernels import queue as queue_kernels
@@ -27,7 +32,9 @@ from apportion.core.state.holdings import held_gpus
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.state.wishes import Wish, wish_of
-from apportion.core.units import MILLI
+from apportion.core.units import BUCKET_MS, MILLI
+
+I64 = NDArray[np.int64]
 
 
 def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reservations]) -> None:
@@ -57,9 +64,11 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     told: dict[tuple[int, int], tuple[Pending, dict[str, int]]] = {}  # by slot and class: numbers may tell of nodes that are kept
     code = np.zeros(made_slots + 1, dtype=np.int64)  # the last one for those with a reason of their own
     for number, one in enumerate(rep[:made_slots].tolist()):
-        reason = told[number, int(class_[one])] = _reason(state, reservations, int(row[one]), int(ahead[one]))
-        code[number] = PENDING_CODE[reason[0].value]
+        answer = told[number, int(class_[one])] = _reason(state, reservations, int(row[one]), int(ahead[one]))
+        code[number] = PENDING_CODE[answer[0].value]
+    planned = _planned(state, reservations, row, head)
     known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row])
+    known &= ~_moved(planned, table.planned_ms[row])
     for at in np.flatnonzero(~known).tolist():
         workload, others, _head, number, kind = waiting[at].tolist()
         since = int(since_ms[at])
@@ -69,11 +78,34 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
             if number >= 0:
                 told[number, kind] = found
         reason, numbers = found[0], dict(found[1])
-        if PENDING_CODE[reason.value] != int(table.reason[workload]) or since != int(table.funded_ms[workload]):
+        plan_ms, told_ms = int(planned[at]), int(table.planned_ms[workload])
+        same = PENDING_CODE[reason.value] == int(table.reason[workload]) and since == int(table.funded_ms[workload])
+        if not same or _moved(planned[at : at + 1], table.planned_ms[workload : workload + 1])[0]:
             numbers["ahead"] = others
             if since:
                 numbers["funded_since_ms"] = since
+            if plan_ms:
+                numbers["planned_ms"] = plan_ms
+            if 0 < told_ms < plan_ms - BUCKET_MS:
+                numbers["moved_from_ms"] = told_ms
             emit(PendingExplained(workload=table.keys[workload], reason=reason.value, numbers=numbers))
+
+
+def _planned(state: State, reservations: list[Reservations], rows: I64, heads: I64) -> I64:
+    """Return when heads are to start by the plans, 0 = nothing is planned."""
+    planned = np.zeros(len(rows), dtype=np.int64)
+    if any(made.planned_ms for made in reservations):
+        by_row = np.zeros(state.workload.used, dtype=np.int64)
+        for made in reservations:
+            by_row[list(made.planned_ms)] = list(made.planned_ms.values())
+        planned = np.where(heads == 1, by_row[rows], 0)
+    return planned
+
+
+def _moved(planned_ms: I64, told_ms: I64) -> NDArray[np.bool_]:
+    """Tell where what is planned is news: nothing was told yet, or it is later than was told."""
+    result: NDArray[np.bool_] = np.where(told_ms > 0, planned_ms > told_ms + BUCKET_MS, planned_ms > 0)
+    return result
 
 
 def _reason(state: State, reservations: list[Reservations], workload: int, ahead: int) -> tuple[Pending, dict[str, int]]:

@@ -19,15 +19,23 @@ from numpy.typing import NDArray
 
 from apportion.core import ledger
 from apportion.core.decisions import FundingChanged
-from apportion.core.kernels import share
+from apportion.core.kernels import serve, share
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.idling import demoted
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, gpu_us
+from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
+
+_ANSWERS = {
+    serve.IDLE_CYCLES: Funding.IDLE_CYCLES,
+    serve.BUDGET_CLOSED: Funding.BUDGET_CLOSED,
+    serve.BALANCE_SPENT: Funding.BALANCE_SPENT,
+    serve.ABOVE_ALLOWANCE: Funding.ABOVE_ALLOWANCE,
+    serve.WITHIN_ALLOWANCE: Funding.WITHIN_ALLOWANCE,
+}
 
 
 @dataclass
@@ -102,18 +110,13 @@ def fundable(state: State, shares: Shares, workload: int, ahead_milli: int = 0) 
 
     ``ahead_milli`` is what waits in its budget before it and keeps its part of the allowance.
     """
-    table = state.workload
-    leaf, milli = int(table.budget[workload]), int(table.gpus_milli[workload])
-    if not table.min_runtime_ms[workload]:
-        return False, Funding.IDLE_CYCLES
-    if state.budget.closed[leaf]:
-        return False, Funding.BUDGET_CLOSED
-    left = ledger.available_us(state, leaf, shares.reserved_us)
-    if left is not None and left < max(1, gpu_us(milli, int(table.min_runtime_ms[workload]))):
-        return False, Funding.BALANCE_SPENT
-    if 2 * (int(shares.running[leaf]) + ahead_milli) + milli > 2 * int(shares.allowance[leaf]):
-        return False, Funding.ABOVE_ALLOWANCE
-    return True, Funding.WITHIN_ALLOWANCE
+    table, budget = state.workload, state.budget
+    leaf, milli, min_runtime_ms = int(table.budget[workload]), int(table.gpus_milli[workload]), int(table.min_runtime_ms[workload])
+    answer = serve.fundable(
+        leaf, milli, min_runtime_ms, ahead_milli, budget.parent, budget.closed, budget.metered, budget.granted_us,
+        budget.charged_us, shares.reserved_us, shares.running, shares.allowance,
+    )  # fmt: skip
+    return answer == serve.WITHIN_ALLOWANCE, _ANSWERS[answer]
 
 
 def fund_runs(state: State, emit: Emit, shares: Shares) -> None:

@@ -12,6 +12,9 @@ of its budget could start, so that no GPU idles while something placeable waits;
 a budget could have and does not use is lent to all in these passes, not to its siblings first. A budget that lost a run in this
 cycle starts nothing in it.
 
+With conservative backfill (``planning``) a plan of the time to come takes the place of reservations: it is made first and starts
+who is to start now; pass 1 then only preempts, and the other passes start only whom the plan leaves GPUs for.
+
 Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
 tried again in the cycle, because starts only take space. A pool under a baseline policy is served by ``baselines`` instead.
 """
@@ -22,21 +25,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import serve
+from apportion.core.policy import planning
 from apportion.core.policy.baselines import BASELINES
 from apportion.core.policy.baselines.serving import serve as serve_baseline
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
+from apportion.core.policy.precedence import ends_of, places_of
 from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.reserving import Reservations, expected_end, reserve
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
-from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, ends_of, note
+from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, note
+from apportion.core.state import schema
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
-
-RESERVATIONS_MAX = 8  # per pool and cycle
 
 
 def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
@@ -55,21 +59,39 @@ def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
 
 def _place_pool(state: State, emit: Emit, shares: Shares, pool: int) -> Reservations:
     reservations = Reservations.none(state)
-    if state.queued:
-        turn = Turn(state, shares, pool, reservations)
-        _funded(state, emit, shares, turn)
-        ends, places = ends_of(state), _places(state)
+    if not state.queued:
+        return reservations
+    turn, places = Turn(state, shares, pool, reservations), places_of(state)
+    if int(state.pool.backfill[pool]) == schema.CONSERVATIVE:
+        reservations.planned_ms = _plan(state, emit, shares, turn)
+        places.known[:], places.head[:] = 1, -1  # the plan keeps the order, inside budgets too
+    _funded(state, emit, shares, turn)
+    ends = ends_of(state)
+    if not len(turn.profile):
         _reserve_ahead(state, turn, ends, places)
-        for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
-            if int(state.pool.idle_milli[pool]) > 0:
-                _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
+    for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
+        if int(state.pool.idle_milli[pool]) > 0:
+            _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
     return reservations
 
 
-def _places(state: State) -> serve.Places:
-    rows = state.budget.used
-    zeros = (np.zeros(rows, dtype=np.int64) for _column in serve.Places._fields)
-    return serve.Places(*zeros)
+def _plan(state: State, emit: Emit, shares: Shares, turn: Turn) -> dict[int, int]:
+    """Plan the time to come and start who is to start now; returns when the others of the plan are to start."""
+    order, starts = planning.plan(state, turn)
+    turn.measure()
+    late = starts > turn.now_ms
+    planned_ms = dict(zip(order[late].tolist(), starts[late].tolist(), strict=True))
+    for workload in order[starts == turn.now_ms].tolist():
+        gpus = [] if serve.was_tried(turn.jobs, turn.room, turn.tried, workload, turn.now_ms) else _fit(state, turn, workload)
+        if gpus:
+            start(state, emit, shares, workload, gpus)
+            continue
+        planning.take(state, turn, workload, -1)
+        if int(turn.tried.counts[1]) < SHAPES_TRIED_MAX:
+            note(turn, workload)
+    turn.seen[planning.positions(turn, order)] = serve.OUT
+    turn.measure()
+    return planned_ms
 
 
 def _fit(state: State, turn: Turn, workload: int) -> list[int]:
@@ -83,7 +105,9 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
     # per leaf: whom one may preempt depends on who asks
     shapes, count = np.zeros((rows, STUCK_MAX, 4), dtype=np.int64), np.zeros(rows, dtype=np.int64)
     found = np.zeros(1, dtype=np.int64)
-    kept_all = 0
+    planned = len(turn.profile) > 0  # then whoever may start without preemption has started, and no nodes are kept
+    most = 0 if planned else int(state.pool.reservations_max[turn.pool])
+    kept_all = int(most == 0)
 
     def look(leaves: I64) -> None:
         serve.look_all(
@@ -101,10 +125,10 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
         if leaf < 0:
             return
         known, workload = int(found[0]), int(candidate[leaf])
-        if known == serve.UNFIT and not turn.room.sums[3]:
+        if known == serve.UNFIT and int(turn.room.sums[3]) != 1:
             turn.measure_freed()
             continue
-        gpus = _fit(state, turn, workload) if known == serve.OPEN else []
+        gpus = _fit(state, turn, workload) if known == serve.OPEN and not planned else []
         losers = None
         if gpus:
             start(state, emit, shares, workload, gpus)
@@ -117,12 +141,12 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn) -> None:
                 turn.blocked[int(state.workload.budget[loser])] = 1
                 lines.ready[int(state.workload.budget[loser])] = 0
         if gpus or losers is not None:
-            turn.look_again()
+            turn.look_again(leaf)
         else:
             if not stuck_milli[leaf] and not kept_all:
                 reserve(state, turn.reservations, workload)
-                kept_all = int(len(turn.reservations.starts_ms) >= RESERVATIONS_MAX)
-                turn.measure()
+                kept_all = int(len(turn.reservations.starts_ms) >= most)
+                turn.measure(turn.room)
             serve.note_stuck(jobs, lines, leaf, turn.now_ms, stuck_milli, taken, position, candidate, shapes, count)
         look(np.array([leaf], dtype=np.int64))
 
@@ -134,8 +158,9 @@ def _reserve_ahead(state: State, turn: Turn, ends: serve.Ends, places: serve.Pla
     for workload in reservations.starts_ms:
         lines.ready[int(state.workload.budget[workload])] = 0
     serve.choose_all(lines, lines.allowance, lines.running)
-    looks = np.array([2 * RESERVATIONS_MAX], dtype=np.int64)
-    while len(reservations.starts_ms) < RESERVATIONS_MAX:
+    most = int(state.pool.reservations_max[turn.pool])
+    looks = np.array([2 * most], dtype=np.int64)
+    while len(reservations.starts_ms) < most:
         leaf = serve.next_ahead(
             turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks
         )
@@ -147,8 +172,9 @@ def _reserve_ahead(state: State, turn: Turn, ends: serve.Ends, places: serve.Pla
 
 
 def _everybody(
-    state: State, emit: Emit, shares: Shares, turn: Turn, ends: serve.Ends, places: serve.Places, idle_cycles: int, in_time_free: int
-) -> None:
+    state: State, emit: Emit, shares: Shares, turn: Turn, ends: serve.Ends, places: serve.Places, idle_cycles: int,
+    in_time_free: int,
+) -> None:  # fmt: skip
     position, allowed, lines = turn.jobs.first.copy(), shares.allowance.copy(), turn.lines
     lines.ready[:] = turn.waiting()
     serve.choose_all(lines, allowed, lines.running)
@@ -163,10 +189,14 @@ def _everybody(
         gpus = _fit(state, turn, workload)
         if gpus:
             start(state, emit, shares, workload, gpus)
-            run = int(state.workload.run[workload])
-            if not state.run.idle_cycles[run]:
-                serve.add_end(run, leaf, expected_end(state, run), int(state.run.gpus_milli[run]), ends)
-            places.known[leaf] = 0
+            if len(turn.profile):
+                planning.take(state, turn, workload)
+            else:
+                run = int(state.workload.run[workload])
+                if not state.run.idle_cycles[run]:
+                    ends_ms, milli = expected_end(state, run), int(state.run.gpus_milli[run])
+                    serve.add_end(run, leaf, ends_ms, milli, turn.now_ms, ends)
+                places.known[leaf] = 0
             turn.measure()
         elif int(turn.tried.counts[1]) >= SHAPES_TRIED_MAX:
             lines.ready[leaf] = 0

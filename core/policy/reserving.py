@@ -26,11 +26,9 @@ from numpy.typing import NDArray
 from apportion.core.policy.fitting import earliest_nodes
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MS_PER_DAY, NEVER_MS
+from apportion.core.units import NEVER_MS, UNKNOWN_RUNTIME_MS
 
 I64 = NDArray[np.int64]
-
-UNKNOWN_RUNTIME_MS = MS_PER_DAY
 
 
 @dataclass
@@ -43,6 +41,7 @@ class Reservations:
     closes_ms: I64  # per node the deadline of its drain, by which everything there must be over; 0 = it is not drained
     grace_ms: int  # the longest that a run in progress may take to go
     instants_ms: I64  # distinct, ascending: those at which one of these answers changes
+    planned_ms: dict[int, int] = field(default_factory=dict)  # when others are to start by the plan, if there is one
     _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
     _ready: dict[bool, dict[int, tuple[I64, I64]]] = field(default_factory=dict)
 

@@ -38,6 +38,9 @@ create table dim.policy_version (
     weight_milli bigint,   -- of a GPU of the pool in sums over pools, for reports only
     idle_hold_ms bigint,
     idle_hold_action varchar,
+    reservations_max bigint,  -- waiting workloads that nodes are kept for
+    backfill varchar,
+    backfill_depth bigint,  -- waiting workloads that conservative backfill plans
     principal varchar,
     reason varchar
 );
