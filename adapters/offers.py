@@ -187,5 +187,6 @@ def _earliest_ms(state: State, workload: int, reservations: Reservations) -> int
     from apportion.core.units import NEVER_MS
 
     kept = reservations.until_ms + reservations.closes_ms
-    start_ms, _nodes = earliest_nodes(state, workload, reservations.free_ms(state, guess=False), kept, NEVER_MS)
+    reservations.look_again()  # the passes may have started somebody since
+    start_ms, _nodes = earliest_nodes(state, workload, reservations.free_ms(state, guess=False), kept, NEVER_MS, {})
     return start_ms if start_ms < NEVER_MS else None

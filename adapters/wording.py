@@ -295,6 +295,7 @@ ENUMS: dict[str, type[Enum]] = {
     "node": NodeReason,
     "tick": TickWhy,
 }
+PLANNED = "[; it is planned to start by {planned_ms}][, told before: {moved_from_ms}]"  # of conservative backfill
 _DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}
 _PLACE = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
@@ -335,7 +336,8 @@ def words(reason: Enum, numbers: Mapping[str, int | str] | None = None) -> tuple
     """Return ``(sentence, action)`` for a reason and the numbers of its decision."""
     template = WORDS[type(reason)][reason]
     values = {name: value for name, value in (numbers or {}).items() if name != "ahead" or value}
-    return _fill(template.sentence, values), _fill(template.action, {"job": "JOB", "principal": "NAME", **values})
+    sentence = template.sentence + PLANNED if isinstance(reason, Pending) else template.sentence
+    return _fill(sentence, values), _fill(template.action, {"job": "JOB", "principal": "NAME", **values})
 
 
 def words_of(enum: str, value: str, numbers: Mapping[str, int | str] | None = None) -> tuple[str, str]:

@@ -73,7 +73,8 @@ class Capacity:
         self.policies = Sheet(
             "dim.policy_version", "seq", "time_ms", "pool", "policy", "quantum_ms", "horizon_ms", "protected_cap_ms",
             "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "node_loss_refund", "half_life_ms",
-            "bank_ms", "weight_milli", "idle_hold_ms", "idle_hold_action", "packing", "moves", "principal", "reason",
+            "bank_ms", "weight_milli", "idle_hold_ms", "idle_hold_action", "packing", "moves", "reservations_max", "backfill",
+            "backfill_depth", "principal", "reason",
         )  # fmt: skip
         self.versions = Sheet(
             "dim.node_version", "seq", "time_ms", "node", "pool", "gpus", "agent", "rack", "gpu_memory_mib", "cpu_milli",
@@ -147,6 +148,9 @@ class Capacity:
             "idle_hold_action": "none",
             "packing": "best_fit",
             "moves": "none",
+            "reservations_max": setup.RESERVATIONS_MAX,
+            "backfill": "easy",
+            "backfill_depth": setup.BACKFILL_DEPTH,
         }
         self._policy_row(at, event.pool, "default")
 

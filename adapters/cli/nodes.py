@@ -18,10 +18,11 @@ from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import node_of, one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
-from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of, read_verb, typed, write_verb
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of, read_verb, typed, whole, write_verb
 from apportion.adapters.wording import words_of
 
 PANEL = "Nodes"
+BACKFILLS = ("easy", "conservative")
 POLICIES = ("fair", "fifo", "priority", "fair_tree", "drf")
 PACKINGS = ("best_fit", "fgd", "balanced")
 REFUNDS = ("unconfirmed", "since_checkpoint", "whole_run")
@@ -32,6 +33,7 @@ _OPTIONS = {
     "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
     "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
     "packing": "--packing", "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action", "moves": "--moves",
+    "reservations_max": "--reservations", "backfill": "--backfill", "backfill_depth": "--backfill-depth",
 }  # fmt: skip
 
 
@@ -197,6 +199,20 @@ async def policy_set(
             help="Moves of movable runs, so that somebody fits for whom enough is free but not together: none, propose, carry_out",
         ),
     ] = None,
+    reservations: Annotated[
+        int | None, typer.Option(parser=whole(0), metavar="N", help="Waiting jobs that nodes are kept for, at most")
+    ] = None,
+    backfill: Annotated[
+        str | None,
+        typer.Option(
+            parser=one_of(*BACKFILLS),
+            metavar="HOW",
+            help="Who may start before others: easy, or conservative: only who delays nobody of the first --backfill-depth",
+        ),
+    ] = None,
+    backfill_depth: Annotated[
+        int | None, typer.Option(parser=whole(1), metavar="N", help="Waiting jobs that conservative backfill plans")
+    ] = None,
     node_loss_refund: Annotated[
         str | None,
         typer.Option(
@@ -225,6 +241,9 @@ async def policy_set(
         "packing": packing,
         "moves": moves,
         "node_loss_refund": node_loss_refund,
+        "reservations_max": reservations,
+        "backfill": backfill,
+        "backfill_depth": backfill_depth,
     }
     if all(value is None for value in changes.values()):
         raise usage("no rule is named, so nothing would change", "name one, such as --quantum 1h")

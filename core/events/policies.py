@@ -37,4 +37,7 @@ class PolicyActivated(Event, frozen=True):
     weight_milli: WeightMilli | None = None
     packing: Literal["best_fit", "fgd", "balanced"] | None = None  # which of the nodes that would do; see kernels/fragments.py
     moves: Literal["none", "propose", "carry_out"] | None = None  # of movable runs, so that a gang fits; a pool starts with none
+    reservations_max: Annotated[int, Meta(ge=0, le=256)] | None = None  # waiting workloads that nodes are kept for; 8 at first
+    backfill: Literal["easy", "conservative"] | None = None  # conservative: nobody delays who is in the plan; easy at first
+    backfill_depth: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # waiting workloads in that plan; 1,000 at first
     reason: Text = ""

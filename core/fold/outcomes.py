@@ -85,6 +85,7 @@ def _explained(state: State, decision: PendingExplained) -> None:
     late_ms = decision.numbers.get("late_ms", 0) if promised else 0
     state.workload.told_ms[row] = decision.numbers["earliest_ms"] - late_ms if promised else 0
     state.workload.late_ms[row] = late_ms
+    state.workload.planned_ms[row] = decision.numbers.get("planned_ms", 0)
 
 
 def _placed(state: State, decision: RunPlaced) -> None:
@@ -156,6 +157,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
     table.proposed[workload] = 0
     table.told_ms[workload] = 0
     table.late_ms[workload] = 0
+    table.planned_ms[workload] = 0
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:

@@ -26,12 +26,15 @@ START_TIMEOUT_MS = 300_000
 REVIEW_MS = 60_000
 IDLE_HOLD_MS = 1_800_000
 HALF_LIFE_MS = 7 * 24 * 3_600_000
+RESERVATIONS_MAX = 8
+BACKFILL_DEPTH = 1_000
 
 REFUND_RULES = {
     "unconfirmed": schema.REFUND_UNCONFIRMED,
     "since_checkpoint": schema.REFUND_SINCE_CHECKPOINT,
     "whole_run": schema.REFUND_WHOLE_RUN,
 }
+BACKFILLS = {"easy": schema.EASY, "conservative": schema.CONSERVATIVE}
 
 
 def log_opened(state: State, event: LogOpened, principal: str, seq: int) -> No | None:
@@ -90,6 +93,9 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     pool.packing[row] = schema.BEST_FIT
     pool.half_life_ms[row] = HALF_LIFE_MS
     pool.idle_hold_ms[row] = IDLE_HOLD_MS
+    pool.reservations_max[row] = RESERVATIONS_MAX
+    pool.backfill[row] = schema.EASY
+    pool.backfill_depth[row] = BACKFILL_DEPTH
     budget.pool[root] = row
     budget.parent[root] = -1
     budget.share_ppm[root] = PPM
@@ -120,7 +126,7 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         )  # fmt: skip
     for name in (
         "quantum_ms", "horizon_ms", "protected_cap_ms", "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "bank_ms",
-        "idle_hold_ms",
+        "idle_hold_ms", "reservations_max", "backfill_depth",
     ):  # fmt: skip
         value = getattr(event, name)
         if value is not None:
@@ -138,6 +144,9 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         pool.idle_demotes[row] = int(event.idle_hold_action == "demote")
     if event.moves is not None:
         pool.moves[row] = MOVES_CODE[event.moves]
+        state.counters.dirty = 1
+    if event.backfill is not None:
+        pool.backfill[row] = BACKFILLS[event.backfill]
         state.counters.dirty = 1
     if event.node_loss_refund is not None:
         pool.refund_rule[row] = REFUND_RULES[event.node_loss_refund]

@@ -333,7 +333,7 @@ def most_parts(
     """Return how many parts of ``need`` whole GPUs the pool could serve when empty, or its best domain, or block of nodes."""
     parts = np.zeros(node_rows, dtype=np.int64)
     count = 0
-    nothing = np.zeros(len(out), dtype=np.int64)
+    nothing = np.zeros(len(out) if block > 0 or healthy_only == 0 else 0, dtype=np.int64)
     broken = out if healthy_only > 0 else nothing
     for node in range(node_rows):
         if node_pool[node] != pool_row:
@@ -406,3 +406,16 @@ def ready_times(
                 ready_ms[node] = min(ready_ms[node], last_ms)
         elif size >= need:
             ready_ms[node] = max(now_ms, times[need - 1])
+
+
+@njit(cache=True)
+def first_open(order: I64, kept: I64, picked: I64) -> bool:
+    """Fill ``picked`` with the first of ``order`` that are not ``kept``; False when there are too few."""
+    count = 0
+    for row in order:
+        if count == len(picked):
+            break
+        if kept[row] <= 0:
+            picked[count] = row
+            count += 1
+    return count == len(picked)

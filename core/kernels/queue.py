@@ -41,6 +41,12 @@ def _place_of(queue: I64, count: int, row: int, budget: I64, priority: I64, seq:
 
 
 @njit(cache=True)
+def place_of(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> int:
+    """Return the position of ``row``, which must be in the queue."""
+    return _place_of(queue, count, row, budget, priority, seq)
+
+
+@njit(cache=True)
 def insert(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> int:
     """Insert ``row``; the array must have room for one more. Returns its position."""
     place = _place_of(queue, count, row, budget, priority, seq)
@@ -64,19 +70,30 @@ def remove(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I6
 
 @njit(cache=True)
 def segments(queue: I64, count: int, budget: I64, first: I64, last: I64) -> None:
-    """Fill ``first[b]``, ``last[b]`` (half-open) with the part of the queue that belongs to budget row b."""
+    """Fill ``first[b]``, ``last[b]`` (half-open) with the part of the queue that belongs to budget row b.
+
+    The end of a part is looked for in steps that double, then by halving: few rows are read.
+    """
     for b in range(len(first)):
         first[b] = 0
         last[b] = 0
     position = 0
     while position < count:
         b = budget[queue[position]]
-        end = position
-        while end < count and budget[queue[end]] == b:
-            end += 1
+        low, step = position, 1
+        while low + step < count and budget[queue[low + step]] == b:
+            low += step
+            step *= 2
+        high = min(low + step, count)
+        while low + 1 < high:
+            middle = (low + high) >> 1
+            if budget[queue[middle]] == b:
+                low = middle
+            else:
+                high = middle
         first[b] = position
-        last[b] = end
-        position = end
+        last[b] = high
+        position = high
 
 
 @njit(cache=True)

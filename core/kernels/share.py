@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
 
+FEW = 32  # rows that are sorted by insertion
+
 
 @njit(cache=True)
 def _fill_children(first: int, next_sibling: I64, left: int, weight: I64, demand: I64, filled: I64, rest: I64) -> None:
@@ -235,21 +237,62 @@ def next_leaf(
 
 
 @njit(cache=True)
-def funded_prefix(
-    order: I64, count: int, leaf: I64, milli: I64, allowance: I64, within: I64, before: I64, cumulated: I64, open_: I64
-) -> None:
-    """Walk runs in ``order``; ``within[run]`` = 1 while at least half of the run fits its leaf's allowance (rule 1.5).
+def _insert_in_order(rows: I64, workload: I64, priority: I64, placed_ms: I64, seq: I64) -> None:
+    """Sort a few runs by priority descending, start, sequence of submission: by insertion, in place."""
+    for k in range(1, len(rows)):
+        run = rows[k]
+        row = workload[run]
+        at = k
+        while at > 0:
+            other = rows[at - 1]
+            over = workload[other]
+            if priority[over] != priority[row]:
+                ahead = priority[over] > priority[row]
+            elif placed_ms[other] != placed_ms[run]:
+                ahead = placed_ms[other] < placed_ms[run]
+            else:
+                ahead = seq[over] < seq[row]
+            if ahead:
+                break
+            rows[at] = other
+            at -= 1
+        rows[at] = run
 
-    A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that fails makes it and all later ones unfunded.
-    ``before[run]`` gets the funded milli-GPU ahead of it. ``cumulated`` and ``open_`` are scratch, one entry per budget row.
+
+@njit(cache=True)
+def funded_runs(
+    walked: NDArray[np.bool_], leaf: I64, milli: I64, workload: I64, priority: I64, placed_ms: I64, seq: I64, lines: int,
+    allowance: I64, within: I64, before: I64,
+) -> None:  # fmt: skip
+    """Walk the runs of each leaf in order; ``within[run]`` = 1 while at least half of the run fits its allowance (rule 1.5).
+
+    The order is priority, then start, then submission. A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that
+    fails makes it and all later ones unfunded. ``before[run]`` gets the funded milli-GPU ahead of it. Runs not ``walked`` are left
+    alone.
     """
-    for k in range(count):
-        run = order[k]
-        b = leaf[run]
-        before[run] = cumulated[b]
-        if open_[b] == 1 and 2 * cumulated[b] + milli[run] <= 2 * allowance[b]:
-            within[run] = 1
-            cumulated[b] += milli[run]
+    first = np.zeros(lines + 1, dtype=np.int64)
+    for run in range(len(walked)):
+        if walked[run]:
+            first[leaf[run] + 1] += 1
+    for line in range(lines):
+        first[line + 1] += first[line]
+    rows, at = np.empty(first[lines], dtype=np.int64), first.copy()
+    for run in range(len(walked)):
+        if walked[run]:
+            rows[at[leaf[run]]] = run
+            at[leaf[run]] += 1
+    for line in range(lines):
+        part = rows[first[line] : first[line + 1]]
+        if len(part) <= FEW:
+            _insert_in_order(part, workload, priority, placed_ms, seq)
         else:
-            within[run] = 0
-            open_[b] = 0
+            part = part[np.argsort(seq[workload[part]], kind="mergesort")]
+            part = part[np.argsort(placed_ms[part], kind="mergesort")]
+            part = part[np.argsort(-priority[workload[part]], kind="mergesort")]
+        funded_milli, open_ = 0, True
+        for run in part:
+            before[run] = funded_milli
+            open_ = open_ and 2 * funded_milli + milli[run] <= 2 * allowance[line]
+            if open_:
+                within[run] = 1
+                funded_milli += milli[run]

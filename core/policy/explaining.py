@@ -6,19 +6,28 @@ answer for, and it is written again when it begins and when it ends.
 Who has a reservation is told when it moves back: by a quantum of its pool or more, and, when the instant told is past because a run
 there overstays what it said, how late it is, again each time that has doubled.
 
-The reason comes from the same functions that place. Only heads are looked at again: for the rest the answer is "the same, behind
-``ahead`` others of its budget", and the number of decisions stays proportional to what changes.
+Under conservative backfill a head also says when it is planned to start (``planned_ms``): a promise, for all runs that keep their
+time. It is said again, with the instant it moved from, when it becomes later by more than a bucket, as by an overrun.
+
+The reason comes from the same functions that place, and is found once for all whose reason cannot differ. Only heads are looked
+at again: for the rest the answer is "the same, behind ``ahead`` others of its budget", and the number of decisions stays
+proportional to what changes.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.decisions import PendingExplained
+from apportion.core.kernels import queue as queue_kernels
+from apportion.core.kernels import serve
+from apportion.core.kernels import waits as wait_kernels
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_parts_for
-from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations, says_over_ms
+from apportion.core.policy.turn import jobs_of, lines_of
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import PENDING_CODE
@@ -26,32 +35,64 @@ from apportion.core.state.holdings import held_gpus
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.state.wishes import Wish, wish_of
-from apportion.core.units import MILLI
+from apportion.core.units import BUCKET_MS, MILLI
+
+I64 = NDArray[np.int64]
 
 
 def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reservations]) -> None:
     """Emit the reasons that are new."""
-    table = state.workload
-    queue = state.queue[: state.queued]
-    budgets = table.budget[queue]
-    starts = np.ones(len(queue), dtype=np.bool_)
-    starts[1:] = budgets[1:] != budgets[:-1]
-    first_of = np.maximum.accumulate(np.where(starts, np.arange(len(queue)), 0))
-    reserved = np.zeros(len(queue), dtype=np.bool_)
-    for made in reservations:
-        reserved |= np.isin(queue, np.array(list(made.starts_ms), dtype=np.int64))  # they need not be first in their queues
-    heads = starts | reserved
-    for position in np.flatnonzero(heads | (table.reason[queue] == 0) | (table.funded_ms[queue] > 0)):
-        row = int(queue[position])
-        ahead = int(position) - int(first_of[position])
-        reason, numbers = reason_for(state, row, reservations[int(table.pool[row])], ahead)
-        since_ms = _funded_since(state, shares, row) if heads[position] else 0
-        news = PENDING_CODE[reason.value] != int(table.reason[row]) or since_ms != int(table.funded_ms[row])
-        if _moved_back(state, row, reason, numbers) or news:
-            numbers["ahead"] = ahead
-            if since_ms:
-                numbers["funded_since_ms"] = since_ms
-            emit(PendingExplained(workload=table.keys[row], reason=reason.value, numbers=numbers))
+    table, queued = state.workload, state.queued
+    if not queued:
+        return
+    jobs, now_ms = jobs_of(state, state.queue[:queued]), state.counters.time_ms
+    queue_kernels.segments(jobs.queue, queued, table.budget, jobs.first, jobs.last)
+    holders = np.array([workload for made in reservations for workload in made.starts_ms], dtype=np.int64)
+    marks = np.zeros(queued, dtype=np.uint8)
+    count = wait_kernels.mark(
+        jobs.queue, jobs.first, jobs.last, table.used, table.state, schema.PENDING, schema.HELD, table.budget, table.priority,
+        table.event_seq, table.reason, table.funded_ms, holders, marks,
+    )  # fmt: skip
+    instants_ms = np.concatenate([made.instants_ms for made in reservations])
+    first_instant = np.cumsum([0, *(len(made.instants_ms) for made in reservations)], dtype=np.int64)
+    drains = any(made.closes_ms.any() for made in reservations)
+    waiting, rep, since_ms = np.empty((count, 5), dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    made_slots = wait_kernels.collect(
+        jobs.queue, marks, jobs.first, table.budget, table.state, schema.HELD, now_ms, table.pool, table.nodes,
+        table.milli_per_node, table.wish, table.expected_runtime_ms, table.progress_ms, table.not_before_ms, holders, instants_ms,
+        first_instant, int(drains), waiting, np.full(1 << (2 * count).bit_length(), -1, dtype=np.int64), rep,
+    )  # fmt: skip
+    row, ahead, head, slot, class_ = (waiting[:, column].copy() for column in range(5))
+    serve.funded_since(jobs, lines_of(state, shares), now_ms, table.hold, schema.HOLD_FUNDED, row, head, table.funded_ms, since_ms)
+    told: dict[tuple[int, int], tuple[Pending, dict[str, int]]] = {}  # by slot and class: numbers may tell of nodes that are kept
+    code = np.zeros(made_slots + 1, dtype=np.int64)  # the last one for those with a reason of their own
+    for number, one in enumerate(rep[:made_slots].tolist()):
+        answer = told[number, int(class_[one])] = _reason(state, reservations, int(row[one]), int(ahead[one]))
+        code[number] = PENDING_CODE[answer[0].value]
+    planned = _planned(state, reservations, row, head)
+    known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row])
+    known &= ~_moved(planned, table.planned_ms[row])
+    for at in np.flatnonzero(~known).tolist():
+        workload, others, _head, number, kind = waiting[at].tolist()
+        since = int(since_ms[at])
+        found = told.get((number, kind)) if number >= 0 else None
+        if found is None:
+            found = _reason(state, reservations, workload, others)
+            if number >= 0:
+                told[number, kind] = found
+        reason, numbers = found[0], dict(found[1])
+        plan_ms, told_ms = int(planned[at]), int(table.planned_ms[workload])
+        same = PENDING_CODE[reason.value] == int(table.reason[workload]) and since == int(table.funded_ms[workload])
+        news = not same or bool(_moved(planned[at : at + 1], table.planned_ms[workload : workload + 1])[0])
+        if _moved_back(state, workload, reason, numbers) or news:
+            numbers["ahead"] = others
+            if since:
+                numbers["funded_since_ms"] = since
+            if plan_ms:
+                numbers["planned_ms"] = plan_ms
+            if 0 < told_ms < plan_ms - BUCKET_MS:
+                numbers["moved_from_ms"] = told_ms
+            emit(PendingExplained(workload=table.keys[workload], reason=reason.value, numbers=numbers))
 
 
 def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str, int]) -> bool:
@@ -68,12 +109,25 @@ def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str,
     return numbers["late_ms"] >= 2 * int(table.late_ms[workload])
 
 
-def _funded_since(state: State, shares: Shares, workload: int) -> int:
-    """Return since when a head waits although it would be funded; 0 = it would not be. Who was when GPUs were freed for it, is."""
-    held = int(state.workload.hold[workload]) == schema.HOLD_FUNDED
-    if not held and not fundable(state, shares, workload)[0]:
-        return 0
-    return int(state.workload.funded_ms[workload]) or state.counters.time_ms
+def _planned(state: State, reservations: list[Reservations], rows: I64, heads: I64) -> I64:
+    """Return when heads are to start by the plans, 0 = nothing is planned."""
+    planned = np.zeros(len(rows), dtype=np.int64)
+    if any(made.planned_ms for made in reservations):
+        by_row = np.zeros(state.workload.used, dtype=np.int64)
+        for made in reservations:
+            by_row[list(made.planned_ms)] = list(made.planned_ms.values())
+        planned = np.where(heads == 1, by_row[rows], 0)
+    return planned
+
+
+def _moved(planned_ms: I64, told_ms: I64) -> NDArray[np.bool_]:
+    """Tell where what is planned is news: nothing was told yet, or it is later than was told."""
+    result: NDArray[np.bool_] = np.where(told_ms > 0, planned_ms > told_ms + BUCKET_MS, planned_ms > 0)
+    return result
+
+
+def _reason(state: State, reservations: list[Reservations], workload: int, ahead: int) -> tuple[Pending, dict[str, int]]:
+    return reason_for(state, workload, reservations[int(state.workload.pool[workload])], ahead)
 
 
 def reason_for(state: State, workload: int, reservations: Reservations, ahead: int) -> tuple[Pending, dict[str, int]]:

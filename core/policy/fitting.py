@@ -88,12 +88,17 @@ def healthy_parts_for(state: State, workload: int, masked: I64) -> int:
     )  # fmt: skip
 
 
-def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int) -> tuple[int, I64]:
+def earliest_nodes(
+    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: dict[int, tuple[I64, I64]]
+) -> tuple[int, I64]:
     """Return when the workload could start, and on which node rows, by when each GPU is expected to be free; never: no rows.
 
     The parts that are ready first, within one domain where that is asked: of the domains the one that is ready first, then the
     lowest. Which nodes have few domains (``near``) is not asked: whatever is ready first will do. ``kept`` > 0 leaves out nodes.
+    ``known`` keeps, as long as ``gpu_free_ms`` holds, when nodes are ready for shapes without wishes, by GPUs per node.
     """
+    if not state.workload.wish[workload]:
+        return _earliest_plain(state, workload, gpu_free_ms, kept, never_ms, known)
     table, node, gpu = state.workload, state.node, state.gpu
     pool, nodes, wish = int(table.pool[workload]), int(table.nodes[workload]), wish_of(state, workload)
     places, now_ms = places_of(state, wish, nodes), state.counters.time_ms
@@ -102,11 +107,8 @@ def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, nev
         able = (node.column("pool")[gpu.column("node")] == pool) & (gpu.column("out") == 0) & (gpu.column("held_by") == 0)
         ready_ms, node_of = np.where(able, np.maximum(gpu_free_ms, now_ms), never_ms), gpu.column("node")
     else:
-        ready_ms, node_of = np.zeros(node.used, dtype=np.int64), np.arange(node.used, dtype=np.int64)
-        pack.ready_times(
-            pool, max(1, int(table.milli_per_node[workload]) // MILLI), wish.aligned, now_ms, never_ms, node.used, node.pool,
-            node.first_gpu, node.gpus, gpu.out, gpu.held_by, gpu_free_ms, ready_ms,
-        )  # fmt: skip
+        need = max(1, int(table.milli_per_node[workload]) // MILLI)
+        ready_ms, node_of = _ready_ms(state, pool, need, wish.aligned, gpu_free_ms, never_ms), np.arange(node.used, dtype=np.int64)
     ready_ms[kept[node_of] > 0] = never_ms
     if len(places.room):
         ready_ms[places.room[node_of] < 1] = never_ms
@@ -120,6 +122,31 @@ def earliest_nodes(state: State, workload: int, gpu_free_ms: I64, kept: I64, nev
         if together and len(first) == nodes and int(ready_ms[first[-1]]) < start_ms:
             start_ms, picked = int(ready_ms[first[-1]]), first
     return start_ms, np.unique(node_of[picked])
+
+
+def _ready_ms(state: State, pool: int, need: int, aligned: int, gpu_free_ms: I64, never_ms: int) -> I64:
+    node, gpu, ready_ms = state.node, state.gpu, np.zeros(state.node.used, dtype=np.int64)
+    pack.ready_times(
+        pool, need, aligned, state.counters.time_ms, never_ms, node.used, node.pool, node.first_gpu, node.gpus, gpu.out,
+        gpu.held_by, gpu_free_ms, ready_ms,
+    )  # fmt: skip
+    return ready_ms
+
+
+def _earliest_plain(
+    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: dict[int, tuple[I64, I64]]
+) -> tuple[int, I64]:
+    """Return the same of a shape that asks for nothing but GPUs on any nodes."""
+    table = state.workload
+    need, pool = max(1, int(table.milli_per_node[workload]) // MILLI), int(table.pool[workload])
+    if need not in known:
+        ready_ms = _ready_ms(state, pool, need, 0, gpu_free_ms, never_ms)
+        known[need] = ready_ms, np.argsort(ready_ms, kind="stable")
+    ready_ms, order = known[need]
+    picked = np.zeros(min(int(table.nodes[workload]), len(order) + 1), dtype=np.int64)
+    if not pack.first_open(order, kept, picked) or int(ready_ms[picked[-1]]) >= never_ms:
+        return never_ms, order[:0]
+    return int(ready_ms[picked[-1]]), np.sort(picked, kind="stable")
 
 
 def _with_room_ms(state: State, workload: int, wish: Wish, gpu_free_ms: I64) -> I64:

@@ -19,15 +19,23 @@ from numpy.typing import NDArray
 
 from apportion.core import ledger
 from apportion.core.decisions import FundingChanged
-from apportion.core.kernels import share
+from apportion.core.kernels import serve, share
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.idling import demoted
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, gpu_us
+from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
+
+_ANSWERS = {
+    serve.IDLE_CYCLES: Funding.IDLE_CYCLES,
+    serve.BUDGET_CLOSED: Funding.BUDGET_CLOSED,
+    serve.BALANCE_SPENT: Funding.BALANCE_SPENT,
+    serve.ABOVE_ALLOWANCE: Funding.ABOVE_ALLOWANCE,
+    serve.WITHIN_ALLOWANCE: Funding.WITHIN_ALLOWANCE,
+}
 
 
 @dataclass
@@ -103,48 +111,39 @@ def fundable(state: State, shares: Shares, workload: int, ahead_milli: int = 0) 
 
     ``ahead_milli`` is what waits in its budget before it and keeps its part of the allowance.
     """
-    table = state.workload
-    leaf, milli = int(table.budget[workload]), int(table.gpus_milli[workload])
-    if not table.min_runtime_ms[workload]:
-        return False, Funding.IDLE_CYCLES
-    if state.budget.closed[leaf]:
-        return False, Funding.BUDGET_CLOSED
-    left = ledger.available_us(state, leaf, shares.reserved_us)
-    if left is not None and left < max(1, gpu_us(milli, int(table.min_runtime_ms[workload]))):
-        return False, Funding.BALANCE_SPENT
-    if 2 * (int(shares.running[leaf]) + ahead_milli) + milli > 2 * int(shares.allowance[leaf]):
-        return False, Funding.ABOVE_ALLOWANCE
-    return True, Funding.WITHIN_ALLOWANCE
+    table, budget = state.workload, state.budget
+    leaf, milli, min_runtime_ms = int(table.budget[workload]), int(table.gpus_milli[workload]), int(table.min_runtime_ms[workload])
+    answer = serve.fundable(
+        leaf, milli, min_runtime_ms, ahead_milli, budget.parent, budget.closed, budget.metered, budget.granted_us,
+        budget.charged_us, shares.reserved_us, shares.running, shares.allowance,
+    )  # fmt: skip
+    return answer == serve.WITHIN_ALLOWANCE, _ANSWERS[answer]
 
 
 def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
     """Write ``funding.changed`` for every run whose payer is not what the rule says now."""
     run, now_ms = state.run, state.counters.time_ms
     phases = run.column("state")  # ended ones have been closed by now; a stopping one keeps its payer to its end
-    rows = np.flatnonzero((phases == schema.PLACED) | (phases == schema.STARTED))
-    if not len(rows):
+    live = (phases == schema.PLACED) | (phases == schema.STARTED)
+    if not live.any():
         return
-    workload = run.workload[rows]
-    keys = (state.workload.event_seq[workload], run.placed_ms[rows], -state.workload.priority[workload])
-    order = rows[np.lexsort(keys)]  # lexsort is stable and the sequence unique: a total order
-    off = demoted(state)
-    walked = order[(run.idle_cycles[order] == 0) & ~off[order]]
-    within = np.zeros(run.used, dtype=np.int64)
-    before = np.zeros(run.used, dtype=np.int64)
-    share.funded_prefix(
-        walked, len(walked), run.budget, run.gpus_milli, shares.allowance, within, before,
-        np.zeros(state.budget.used, dtype=np.int64), np.ones(state.budget.used, dtype=np.int64),
+    off, table = demoted(state), state.workload
+    within, before = np.zeros(run.used, dtype=np.int64), np.zeros(run.used, dtype=np.int64)
+    share.funded_runs(
+        live & (run.column("idle_cycles") == 0) & ~off, run.budget, run.gpus_milli, run.workload, table.priority, run.placed_ms,
+        table.event_seq, state.budget.used, shares.allowance, within, before,
     )  # fmt: skip
-    protected = (run.reserved[order] == 1) & (now_ms < run.protected_until_ms[order])
-    paid = protected | (within[order] == 1)  # idle-cycle runs are never reserved and never walked; demoted ones not walked
-    changed = np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.payer[order]
-    for position in np.flatnonzero(changed).tolist():
-        row = int(order[position])
+    protected = (run.column("reserved") == 1) & (now_ms < run.column("protected_until_ms"))
+    paid = protected | (within == 1)  # idle-cycle runs are never reserved and never walked; demoted ones not walked
+    changed = np.flatnonzero(live & (np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.column("payer")))
+    workload = run.workload[changed]
+    keys = (table.event_seq[workload], run.placed_ms[changed], -table.priority[workload])
+    for row in changed[np.lexsort(keys)].tolist():  # lexsort is stable and the sequence unique: a total order
         if off[row]:
             why, idle_since_ms = Funding.IDLE_HOLD, int(run.idle_since_ms[row])
         else:
-            why, idle_since_ms = _why(state, shares, row, paid=bool(paid[position])), 0
-        payer, allowance_milli = (Payer.BUDGET if paid[position] else Payer.UNFUNDED), int(shares.allowance[int(run.budget[row])])
+            why, idle_since_ms = _why(state, shares, row, paid=bool(paid[row])), 0
+        payer, allowance_milli = (Payer.BUDGET if paid[row] else Payer.UNFUNDED), int(shares.allowance[int(run.budget[row])])
         _change(state, emit, row, payer, why, allowance_milli, int(before[row]), idle_since_ms)
 
 

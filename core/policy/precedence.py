@@ -13,103 +13,33 @@ due.) GPUs that would then idle, because everybody saves, go to work that is ove
 head a little, and nobody else.
 
 Nobody else is held back by it: what one budget saves, others use. A pure function of the state; nothing of it is stored. It looks
-at stated limits, never at what a run will really take.
+at stated limits, never at what a run will really take. Found by ``kernels.serve.place``; the naive equivalent is ``oracles.place``.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from dataclasses import dataclass
-
 import numpy as np
 
-from apportion.core.policy.funding import Shares, fundable
-from apportion.core.policy.reserving import Reservations, expected_end, expected_ends
-from apportion.core.reasons import Funding
+from apportion.core.kernels import serve
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MAX_AMOUNT_GPU_US, MAX_ELAPSED_MS
 
 
-@dataclass
-class Place:
-    """What a budget keeps for its first in line, ``head`` (-1 = nobody waits), which could start at ``until_ms``."""
-
-    head: int
-    until_ms: int
-    spare_us: int  # GPU time that others of the budget may use before and at that instant
-    in_time_free: bool = False  # or any time before it
-
-    @classmethod
-    def free(cls) -> Place:
-        """Return the absence of a place."""
-        return cls(-1, 0, 0)
+def places_of(state: State) -> serve.Places:
+    """Return room for what each budget keeps, of which nothing is known yet."""
+    rows = state.budget.used
+    return serve.Places(*(np.zeros(rows, dtype=np.int64) for _column in serve.Places._fields))
 
 
-class Ends:
-    """The runs of each budget that have not been asked to stop, in order of the end they state."""
-
-    def __init__(self, state: State) -> None:
-        run = state.run
-        phases = run.column("state")
-        counted = (phases == schema.PLACED) | (phases == schema.STARTED)
-        rows = np.flatnonzero(counted & (run.column("idle_cycles") == 0))
-        ends_ms = expected_ends(state)[rows]
-        order = np.lexsort((rows, ends_ms, run.budget[rows]))
-        self._state = state
-        self._rows, self._ends_ms = rows[order], ends_ms[order]
-        self._lines = run.budget[self._rows]
-        self._of: dict[int, list[tuple[int, int, int]]] = {}
-
-    def of(self, leaf: int) -> list[tuple[int, int, int]]:
-        """Return (end, run row, milli-GPU) of the budget's runs, ascending."""
-        if leaf not in self._of:
-            first, last = np.searchsorted(self._lines, leaf, "left"), np.searchsorted(self._lines, leaf, "right")
-            rows = self._rows[first:last]
-            milli = self._state.run.gpus_milli[rows]
-            self._of[leaf] = list(zip(self._ends_ms[first:last].tolist(), rows.tolist(), milli.tolist(), strict=True))
-        return self._of[leaf]
-
-    def add(self, workload: int) -> None:
-        """Take in the run that has just started for ``workload``."""
-        run = int(self._state.workload.run[workload])
-        if not self._state.run.idle_cycles[run]:
-            entry = (expected_end(self._state, run), run, int(self._state.run.gpus_milli[run]))
-            insort(self.of(int(self._state.run.budget[run])), entry)
-
-
-def place_for(state: State, shares: Shares, ends: Ends, reservations: Reservations, head: int) -> Place:
-    """Return the place that the budget of ``head``, its first in line, keeps for it.
-
-    One that is funded already and waits for nodes starts when its reservation says so, if it has it.
-    """
-    table = state.workload
-    leaf, pool, milli = int(table.budget[head]), int(table.pool[head]), int(table.gpus_milli[head])
-    why = fundable(state, shares, head)[1]
-    if why not in (Funding.WITHIN_ALLOWANCE, Funding.ABOVE_ALLOWANCE):
-        return Place.free()
-    horizon_ms, entitled = int(state.pool.horizon_ms[pool]), int(shares.entitled[leaf])
-    # where the cap of rule 1.4 lowers the allowance, only that much is owed that can be paid, and it does not grow
-    lag_us = min(int(state.budget.lag_us[leaf]), (int(shares.allowance[leaf]) - entitled) * horizon_ms)
-    capped = int(shares.allowance[leaf]) < int(shares.wanted[leaf])
-    now_ms, running = state.counters.time_ms, int(shares.running[leaf])
-    fixed_ms = now_ms if why is Funding.WITHIN_ALLOWANCE else -1
-    if head in reservations.starts_ms:
-        fixed_ms = max(now_ms, reservations.starts_ms[head])
-
-    def spare_us() -> int:
-        return lag_us + (2 * (entitled - running) - milli) * horizon_ms // 2
-
-    last_ms = now_ms + MAX_ELAPSED_MS  # what is later is never
-    for end_ms, _run, over_milli in [*ends.of(leaf), (last_ms, -1, 0)]:
-        growth, instant_ms = min(entitled - running, 0 if capped else entitled), fixed_ms
-        if instant_ms < 0 and spare_us() >= 0:
-            instant_ms = now_ms
-        elif instant_ms < 0:
-            instant_ms = now_ms - (spare_us() // growth) if growth > 0 else last_ms  # rounded up
-        if instant_ms < end_ms:
-            lag_us += growth * (instant_ms - now_ms)
-            return Place(head, instant_ms, min(max(0, spare_us()), MAX_AMOUNT_GPU_US))
-        lag_us += growth * (end_ms - now_ms)
-        now_ms, running = end_ms, running - over_milli
-    return Place.free()
+def ends_of(state: State) -> serve.Ends:
+    """Return the runs of each budget that have not been asked to stop, by the end they state; with room for all that waits."""
+    run, table, rows = state.run, state.workload, state.budget.used
+    first, sorted_ = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    room = max(run.capacity, run.used + state.queued)
+    link, end_ms, milli = (np.zeros(room, dtype=np.int64) for _column in range(3))
+    made = serve.Ends(
+        first, sorted_, link, end_ms, milli, run.workload, run.placed_ms, run.checkpoint_ms, table.expected_runtime_ms,
+        table.progress_ms,
+    )  # fmt: skip
+    serve.link_ends(run.used, run.state, schema.PLACED, schema.STARTED, run.idle_cycles, run.budget, run.gpus_milli, made)
+    return made

@@ -26,11 +26,9 @@ from numpy.typing import NDArray
 from apportion.core.policy.fitting import earliest_nodes
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import MS_PER_DAY, NEVER_MS
+from apportion.core.units import NEVER_MS, UNKNOWN_RUNTIME_MS
 
 I64 = NDArray[np.int64]
-
-UNKNOWN_RUNTIME_MS = MS_PER_DAY
 
 
 @dataclass
@@ -43,7 +41,9 @@ class Reservations:
     closes_ms: I64  # per node the deadline of its drain, by which everything there must be over; 0 = it is not drained
     grace_ms: int  # the longest that a run in progress may take to go
     instants_ms: I64  # distinct, ascending: those at which one of these answers changes
+    planned_ms: dict[int, int] = field(default_factory=dict)  # when others are to start by the plan, if there is one
     _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
+    _ready: dict[bool, dict[int, tuple[I64, I64]]] = field(default_factory=dict)
 
     @classmethod
     def none(cls, state: State) -> Reservations:
@@ -68,7 +68,12 @@ class Reservations:
             live = np.flatnonzero(state.alloc.column("milli"))
             np.maximum.at(free_ms, state.alloc.gpu[live], release_times(state, guess=guess)[state.alloc.run[live]])
             self._free_ms[guess] = free_ms
+            self._ready[guess] = {}
         return self._free_ms[guess]
+
+    def ready(self, *, guess: bool) -> dict[int, tuple[I64, I64]]:
+        """Return what ``earliest_nodes`` remembers of ``free_ms``, which was asked before."""
+        return self._ready[guess]
 
     def look_again(self) -> None:
         """Something started or was asked to stop: what was known of GPUs no longer holds."""
@@ -152,7 +157,7 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
     free_ms, kept = reservations.free_ms(state, guess=not funded_ms), reservations.until_ms.copy()
     closes_ms, left_ms = reservations.closes_ms, says_over_ms(state, workload) - state.counters.time_ms
     while True:  # drained nodes on which it would not be over in time are left out, one look after the other: it starts later
-        last_ms, rows = earliest_nodes(state, workload, free_ms, kept, NEVER_MS)
+        last_ms, rows = earliest_nodes(state, workload, free_ms, kept, NEVER_MS, reservations.ready(guess=not funded_ms))
         late = rows[(closes_ms[rows] > 0) & (closes_ms[rows] < last_ms + left_ms)]
         if last_ms == NEVER_MS or not len(late):
             break

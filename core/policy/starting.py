@@ -6,6 +6,8 @@ chosen before, by whoever calls. Beside the decision it keeps ``Shares`` current
 
 from __future__ import annotations
 
+import numpy as np
+
 from apportion.core.decisions import GpusReserved, RunPlaced
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import has_room
@@ -26,8 +28,10 @@ def count_held_as_running(state: State, shares: Shares) -> None:
 
 def _held(state: State) -> list[int]:
     """Return the workloads that GPUs are held for, in queue order."""
-    queue = state.queue[: state.queued]
-    return [int(row) for row in queue[state.workload.state[queue] == schema.HELD]]
+    table = state.workload
+    held = np.flatnonzero(table.column("state") == schema.HELD)
+    order = np.lexsort((table.event_seq[held], -table.priority[held], table.budget[held])) if len(held) else held
+    return [int(row) for row in held[order]]
 
 
 def add_running(state: State, shares: Shares, workload: int, sign: int) -> None:

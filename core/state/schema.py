@@ -27,6 +27,8 @@ FAIR, FIFO, PRIORITY, FAIR_TREE, DRF = 1, 2, 3, 4, 5
 BEST_FIT, FGD, BALANCED = 1, 2, 3
 # schedule.carry
 CARRY_NONE, CARRY_ALL, CARRY_CAP = 0, 1, 2
+# pool.backfill
+EASY, CONSERVATIVE = 1, 2
 # budget.users
 USERS_NONE, USERS_EQUAL, USERS_WEIGHTED = 0, 1, 2
 # node.suspended
@@ -51,6 +53,9 @@ class PoolTable(Table):
     idle_demotes: Column  # 1 = and is no longer paid by its budget
     half_life_ms: Column  # after which usage counts half, for fair_tree
     moves: Column  # whether runs are moved so that somebody else fits
+    reservations_max: Column  # workloads that nodes are kept for
+    backfill: Column
+    backfill_depth: Column  # workloads that conservative backfill plans
     levels: Column  # of its topology, above the node
     supply_milli: Column  # rates now
     down_milli: Column
@@ -208,6 +213,7 @@ class WorkloadTable(Table):
     not_before_ms: Column  # back-off
     cancel_seq: Column  # sequence of the accepted cancellation; 0 = none
     reason: Column  # last explained: index into Pending + 1
+    planned_ms: Column  # when it was last told to start by the plan; 0 = nothing was told
     funded_ms: Column  # since when it waits at the head of its queue although it would be funded; 0 = it does not
     hold: Column  # why GPUs are held for it: it was funded when they were freed, was not, or is moved there
     proposed: Column  # mark of the moves proposed last so that it starts; 0 = none

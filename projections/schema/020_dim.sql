@@ -40,6 +40,9 @@ create table dim.policy_version (
     idle_hold_action varchar,
     packing varchar,
     moves varchar,
+    reservations_max bigint,  -- waiting workloads that nodes are kept for
+    backfill varchar,
+    backfill_depth bigint,  -- waiting workloads that conservative backfill plans
     principal varchar,
     reason varchar
 );

@@ -113,6 +113,22 @@ def funded_prefix(
     return told
 
 
+def plan(free: list[int], whole: list[int], milli: list[int], nodes: list[int], buckets: list[int]) -> list[int]:
+    """Return the bucket in which each starts, one after the other, -1 = in none: the first from which all of its time is left."""
+    starts = []
+    for k in range(len(milli)):
+        starts.append(-1)
+        for start in range(len(free)):
+            window = range(start, min(start + buckets[k], len(free)))
+            if all(free[t] >= milli[k] and whole[t] >= nodes[k] for t in window):
+                for t in window:
+                    free[t] -= milli[k]
+                    whole[t] -= nodes[k]
+                starts[k] = start
+                break
+    return starts
+
+
 def queue_order(rows: Sequence[int], budget: Sequence[int], priority: Sequence[int], seq: Sequence[int]) -> list[int]:
     """Return workloads in the order of the queue."""
     return sorted(rows, key=lambda row: (budget[row], -priority[row], seq[row]))

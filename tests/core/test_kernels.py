@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from apportion.core.kernels import accrue, pack, queue, share
+from apportion.core.kernels import accrue, pack, profile, queue, serve, share
 from apportion.core.state.wishes import ANYWHERE, NO_ARRAY
 from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, PPM, apportion, gpu_us
 from tests.core import oracles
@@ -126,22 +126,80 @@ def test_the_next_leaf_is_the_most_underserved_per_weight(tree: Trees, data: st.
 
 
 @quick
-@given(st.integers(0, 12), st.integers(1, 4), st.data())
+@given(trees(), st.data())
+def test_the_walk_serves_in_the_same_order_when_only_one_path_is_chosen_anew(tree: Trees, data: st.DataObject) -> None:
+    few = st.sampled_from([0, 0, 1_000, 4_000, MAX_POOL_MILLI])
+    allowance, running = ([data.draw(few) for _ in range(tree.rows)] for _ in range(2))
+    ready = [data.draw(st.integers(0, 1)) for _ in range(tree.rows)]
+
+    for number, root in enumerate(tree.root):
+        lines = lines_of(tree, number, allowance, running, ready)
+        serve.choose_all(lines, lines.allowance, lines.running)
+        while (leaf := serve.next_leaf(lines, root)) >= 0:
+            assert leaf == oracles.next_leaf(tree, root, allowance, running, ready)
+            ready[leaf] = lines.ready[leaf] = data.draw(st.integers(0, 1)) if running[leaf] < 8_000 else 0
+            line = leaf
+            while line >= 0:
+                running[line] += 4_000
+                lines.running[line] += 4_000
+                line = tree.parent[line]
+            serve._choose_above(lines, lines.allowance, lines.running, leaf)
+        assert oracles.next_leaf(tree, root, allowance, running, ready) == -1
+
+
+def lines_of(tree: Trees, pool: int, allowance: list[int], running: list[int], ready: list[int]) -> serve.Lines:
+    nothing = column([0] * tree.rows)
+    first, following = nothing.copy(), nothing.copy()
+    serve.children(tree.rows, pool, column(tree.pool), column(tree.parent), first, following)
+    return serve.Lines(
+        column(tree.parent), column(tree.child_counts()), first, following, column(tree.weight), nothing, nothing, nothing, nothing,
+        nothing, nothing, nothing, nothing, column(allowance), column(running), nothing - 1, column(ready),
+    )  # fmt: skip
+
+
+@quick
+@given(st.integers(0, 80), st.integers(1, 4), st.data())
 def test_funded_runs_are_a_prefix_and_half_is_enough(runs: int, budgets: int, data: st.DataObject) -> None:
     leaf = [data.draw(st.integers(0, budgets - 1)) for _ in range(runs)]
     size = [data.draw(st.sampled_from([1, 1_000, 4_000, 4_001, MAX_POOL_MILLI])) for _ in range(runs)]
     allowance = [data.draw(milli()) for _ in range(budgets)]
-    order = data.draw(st.permutations(range(runs)))
+    priority, placed = ([data.draw(st.integers(0, 2)) for _ in range(runs)] for _ in range(2))
+    seq = data.draw(st.permutations(range(runs)))
+    walked = [data.draw(st.booleans()) for _ in range(runs)]
     within, before = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
 
-    share.funded_prefix(
-        column(order), runs, column(leaf), column(size), column(allowance), within, before,
-        np.zeros(budgets, dtype=np.int64), np.ones(budgets, dtype=np.int64),
+    share.funded_runs(
+        np.array(walked, dtype=np.bool_), column(leaf), column(size), column(list(range(runs))), column(priority), column(placed),
+        column(seq), budgets, column(allowance), within, before,
     )  # fmt: skip
 
-    assert {run: (bool(within[run]), int(before[run])) for run in range(runs)} == oracles.funded_prefix(
-        order, leaf, size, allowance
-    )
+    order = sorted((run for run in range(runs) if walked[run]), key=lambda run: (-priority[run], placed[run], seq[run]))
+    told = oracles.funded_prefix(order, leaf, size, allowance)
+    assert {run: (bool(within[run]), int(before[run])) for run in order} == told
+    assert not any(within[run] for run in range(runs) if not walked[run])
+
+
+@quick
+@given(st.integers(1, 12), st.data())
+def test_a_plan_takes_the_earliest_time_that_is_left(count: int, data: st.DataObject) -> None:
+    buckets = data.draw(st.sampled_from([1, 31, 32, 70]))
+    steps = st.lists(st.integers(0, 3), min_size=buckets, max_size=buckets)
+    nodes_free = np.cumsum(data.draw(steps))
+    free = nodes_free * 2_000 + np.cumsum(data.draw(steps)) * 500
+    nodes = [data.draw(st.integers(1, 3)) for _ in range(count)]
+    each = [data.draw(st.sampled_from([250, 1_000, 2_000])) for _ in range(count)]
+    takes = [data.draw(st.integers(1, 80)) for _ in range(count)]
+    starts, left, whole = column([0] * count), column(free.tolist()), column(nodes_free.tolist())
+    asked = [nodes[k] * each[k] for k in range(count)]
+
+    profile.plan(
+        column(list(range(count))), column(asked), column(nodes), column(each), np.zeros(count, dtype=np.bool_), 2_000,
+        column(takes), left, whole, starts,
+    )  # fmt: skip
+
+    wanted = [nodes[k] if each[k] == 2_000 else 0 for k in range(count)]
+    assert starts.tolist() == oracles.plan(free.tolist(), nodes_free.tolist(), asked, wanted, takes)
+    assert min(left.min(), whole.min()) >= 0
 
 
 @quick

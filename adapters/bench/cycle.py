@@ -1,0 +1,211 @@
+"""The whole cycle without I/O: 2,048 nodes of 8 GPUs, 1,111 budgets, 100,000 pending workloads; milliseconds of CPU time.
+
+The state is built from events through the core, nothing by hand (``apportion.adapters.cycles``). Measured is what ``Core`` does
+between a tick and its decisions, the fold of the decisions included; the digest of the state and the bytes of the batch apart:
+
+- ``nothing_fits``: cycles in which nothing starts and nobody is preempted, before and after protected times have ended;
+- ``steady``: once a minute, since the last cycle ``nodes // 100`` runs ended and as many workloads came;
+- ``fill``: the cycle that fills the empty cluster, with as many starts as it makes (``fill_starts``);
+- ``victims``: the least plan of victims for a gang of 64 GPUs, alone (``victims_cycle_ms``: the cycle it is in);
+- ``backfill_10k``: the plan of the time to come for the first 10,000 (policy ``backfill: conservative``), without the starts;
+- ``growth``: medians by nodes and pending, each built anew; a row takes as long as its state takes to build.
+
+``noise_ratio`` is the 99th over the 50th percentile of a fixed loop of about a millisecond: what the machine adds by itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from apportion.adapters.cycles.world import Taken, World
+from apportion.adapters.fairness.setting import MINUTE_MS
+from apportion.core.events import BudgetSet, PolicyActivated, WorkloadSubmitted
+from apportion.core.policy import placing, planning
+from apportion.core.units import MS_PER_HOUR
+
+GROWTH = ((128, 1_000), (256, 5_000), (512, 10_000), (1_024, 50_000), (2_048, 1_000), (2_048, 100_000))
+WAITING_PER_NODE = 5  # submitted beyond the pending, to fill the cluster
+STEADY_CYCLES = 90
+DEPTH = 10_000
+GANG_NODES, GANG_SHARE_PPM = 8, 1_000_000  # beside nine of 100,000 each
+
+
+def run(nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: int = 1, seed: int = 1) -> dict[str, Any]:
+    """Return the figures; ``growth`` 0 leaves the table out."""
+    _small(seed)  # loads machine code
+    before_mb = _rss_mb()
+    world = World(nodes, seed)
+    admit, fill = _filled(world, pending)
+    rss_mb = _rss_mb()
+    nothing = [world.cycle(1_000) for _round in range(rounds)]
+    steady = [_minute(world) for _round in range(STEADY_CYCLES)]
+    nothing += [world.cycle(1_000) for _round in range(rounds)]
+    nothing = [one for one in nothing if not one.started and not one.preempted]
+    victims_ms, victims_cycle_ms, victims = _victims(world)
+    plans = _plans(world)
+    figures: dict[str, Any] = {
+        "nothing_fits_p99_ms": _at(nothing, 99),
+        "nothing_fits_p50_ms": _at(nothing, 50),
+        "steady_p99_ms": _at(steady, 99),
+        "steady_p50_ms": _at(steady, 50),
+        "steady_starts": sum(one.started for one in steady),
+        "steady_preemptions": sum(one.preempted for one in steady),
+        "fill_ms": round(fill.decide_ms, 1),
+        "fill_starts": fill.started,
+        "fill_us_per_start": round(1_000 * fill.decide_ms / max(1, fill.started), 1),
+        "fill_encode_ms": round(fill.encode_ms, 1),
+        "victims_ms": victims_ms,
+        "victims_cycle_ms": victims_cycle_ms,
+        "victims": victims,
+        "running": len(world.live),
+        "backfill_10k_ms": round(min(plans), 2),
+        "backfill_10k_p50_ms": round(sorted(plans)[len(plans) // 2], 2),
+        "hash_p50_ms": round(sorted(one.hash_ms for one in nothing)[len(nothing) // 2], 2),
+        "encode_p50_ms": round(sorted(one.encode_ms for one in steady)[len(steady) // 2], 2),
+        "admit_ms": round(admit.decide_ms, 1),
+        "rss_mb": rss_mb,
+        "rss_program_mb": before_mb,
+        "warm_start_cpu_s": _warm_start_s(),
+        "noise_ratio": _noise(),
+        "nodes": nodes, "budgets": 1 + len(world.setting.tree), "pending": pending, "seed": seed, "clock": "CPU time",
+    }  # fmt: skip
+    del world
+    figures["growth"] = [_row(*size, seed) for size in GROWTH] if growth else []
+    return figures
+
+
+def _filled(world: World, pending: int) -> tuple[Taken, Taken]:
+    """Let everybody wait before nodes come into service; returns the cycle that admits them and the one that fills the cluster."""
+    world.close()
+    world.submit(pending + WAITING_PER_NODE * world.setting.nodes)
+    admit = world.cycle(1_000)
+    world.open()
+    return admit, world.cycle(1_000)
+
+
+def _minute(world: World) -> Taken:
+    count = max(1, world.setting.nodes // 100)
+    world.end(count)
+    world.submit(count)
+    return world.cycle(MINUTE_MS)
+
+
+def _victims(world: World) -> tuple[float, float, int]:
+    """Ask for 64 GPUs when protected times are over; returns what the plan took, its cycle, and how many victims.
+
+    A thousandth of the pool does not fund a gang: the budget that is owed most gets a share that does.
+    """
+    world.cycle(MS_PER_HOUR)
+    world.cycle(MS_PER_HOUR)
+    state, setting = world.core.state, world.setting
+    leaves = [state.budget.row_of[f"{setting.pool}:{path}"] for path in setting.leaves()]
+    least = min(leaves, key=lambda row: (-int(state.budget.lag_us[row]), row))
+    path = state.budget_path(least)
+    world.say(BudgetSet(pool=setting.pool, budget=path, share_ppm=GANG_SHARE_PPM))
+    submission = WorkloadSubmitted(
+        workload="gang", budget=path, pools=(setting.pool,), gpus_milli=64_000, nodes=GANG_NODES, priority=9
+    )
+    taken: list[float] = []
+    found: list[int] = []
+    plain = vars(placing)["preempt_for"]
+
+    def timed(*args: Any, **kwargs: Any) -> list[int] | None:
+        began = time.process_time()
+        losers: list[int] | None = plain(*args, **kwargs)
+        if int(state.workload.nodes[args[3]]) == GANG_NODES:
+            taken.append(1_000 * (time.process_time() - began))
+            found.append(len(losers or ()))
+        return losers
+
+    world.ask(submission)
+    vars(placing)["preempt_for"] = timed
+    try:
+        cycle = world.cycle(1_000)
+    finally:
+        vars(placing)["preempt_for"] = plain
+    return round(max(taken, default=0.0), 2), round(cycle.decide_ms, 2), max(found, default=0)
+
+
+def _plans(world: World, rounds: int = 15) -> list[float]:
+    """Return what conservative backfill of the first ``DEPTH`` took in each of some cycles."""
+    world.say(PolicyActivated(pool=world.setting.pool, backfill="conservative", backfill_depth=DEPTH))
+    taken: list[float] = []
+    plain = planning.plan
+
+    def timed(*args: Any) -> Any:
+        began = time.process_time()
+        made = plain(*args)
+        taken.append(1_000 * (time.process_time() - began))
+        return made
+
+    vars(planning)["plan"] = timed
+    try:
+        for _round in range(rounds):
+            _minute(world)
+    finally:
+        vars(planning)["plan"] = plain
+    return taken
+
+
+def _row(nodes: int, pending: int, seed: int) -> dict[str, Any]:
+    world = World(nodes, seed)
+    _admit, fill = _filled(world, pending)
+    nothing = [world.cycle(1_000) for _round in range(15)]
+    steady = [_minute(world) for _round in range(15)]
+    return {
+        "nodes": nodes, "pending": pending, "nothing_fits_p50_ms": _at(nothing, 50), "steady_p50_ms": _at(steady, 50),
+        "fill_ms": round(fill.decide_ms, 1), "fill_starts": fill.started,
+    }  # fmt: skip
+
+
+def _small(seed: int) -> None:
+    """Play every kind of cycle once in a small cluster."""
+    world = World(16, seed)
+    _filled(world, 200)
+    for _round in range(3):
+        _minute(world)
+    world.cycle(MS_PER_HOUR)
+    _minute(world)
+    world.say(PolicyActivated(pool=world.setting.pool, backfill="conservative", backfill_depth=100))
+    _minute(world)
+
+
+def _warm_start_s() -> float:
+    """Return the CPU time in which a process loads every kernel of a cycle from the cache, the smaller of two; without imports."""
+    code = (
+        "import time; from apportion.adapters.bench import cycle; began = time.process_time(); "
+        "cycle._small(1); print(time.process_time() - began)"
+    )
+    words = [sys.executable, "-c", code]
+    taken = [float(subprocess.run(words, capture_output=True, check=True, text=True).stdout) for _try in range(2)]
+    return round(min(taken), 2)
+
+
+def _at(cycles: list[Taken], percent: int) -> float:
+    """Return a percentile of what cycles took to decide: the smallest value that so many do not exceed."""
+    times = sorted(one.decide_ms for one in cycles)
+    return round(times[-(-len(times) * percent // 100) - 1], 2) if times else 0.0
+
+
+def _noise(rounds: int = 200) -> float:
+    times = sorted(_timed(lambda: sum(range(40_000))) for _round in range(rounds))
+    return round(times[rounds * 99 // 100] / times[rounds // 2], 2)
+
+
+def _timed(what: Callable[[], object]) -> float:
+    began = time.process_time()
+    what()
+    return time.process_time() - began
+
+
+def _rss_mb() -> int:
+    """Return the memory of this process that is in RAM, in MiB."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) // 1_024
+    return 0

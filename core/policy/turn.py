@@ -1,0 +1,123 @@
+"""One pool's turn in a cycle, as the kernels of ``serve`` walk it: columns, what is free, who was tried.
+
+Decides nothing; it holds what the passes of ``placing`` share, and keeps it current while they start and stop runs. Made anew in
+every cycle from the state, of which nothing here is a part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.kernels import queue as queue_kernels
+from apportion.core.kernels import room as room_kernels
+from apportion.core.kernels import serve
+from apportion.core.policy.funding import Shares
+from apportion.core.policy.idling import demoted
+from apportion.core.policy.reserving import Reservations, says_over_ms
+from apportion.core.state import schema
+from apportion.core.state.state import State
+from apportion.core.units import MAX_NODE_GPUS
+
+I64 = NDArray[np.int64]
+
+BOUND = 2  # room.sums[3]: what could be freed is at most what is said
+SHAPES_TRIED_MAX = 512
+STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each may cost a search for victims
+
+
+class Turn:
+    """What the passes over one pool share. ``jobs.queue`` is the queue as it was: who started meanwhile is skipped by state."""
+
+    def __init__(self, state: State, shares: Shares, pool: int, reservations: Reservations) -> None:
+        self.state, self.shares, self.pool, self.reservations = state, shares, pool, reservations
+        rows, budget = state.budget.used, state.budget
+        self.root, self.horizon_ms = int(state.pool.root[pool]), int(state.pool.horizon_ms[pool])
+        self.mine = budget.column("pool") == pool
+        self.blocked = np.zeros(rows, dtype=np.int64)  # per budget row: lost a run in this cycle
+        self.jobs = jobs_of(state, state.queue[: state.queued].copy())
+        queue_kernels.segments(self.jobs.queue, state.queued, state.workload.budget, self.jobs.first, self.jobs.last)
+        self.lines = lines_of(state, shares)
+        serve.children(rows, pool, budget.pool, budget.parent, self.lines.first_child, self.lines.next_sibling)
+        self.tried = serve.Tried(np.zeros((SHAPES_TRIED_MAX, 4), dtype=np.int64), np.zeros(2, dtype=np.int64))
+        self.seen = np.zeros(state.queued, dtype=np.uint8)  # per position of the queue
+        self.profile = np.zeros(0, dtype=np.int64)  # of the plan, once there is one
+        self._largest = int(state.node.column("gpus").max(initial=0))
+        self.measure()
+
+    @property
+    def now_ms(self) -> int:
+        """Time of the cycle."""
+        return self.state.counters.time_ms
+
+    def look_again(self, leaf: int) -> None:
+        """Something of ``leaf`` started, or others were asked to stop for it: what was known of GPUs no longer holds.
+
+        What could be freed stays an upper bound so long as the leaf is not above its allowance: nothing of it may go then.
+        """
+        self.reservations.look_again()
+        keep = self.shares.running[leaf] <= self.shares.allowance[leaf]
+        self.measure(self.room if keep else None)
+
+    def measure(self, known: serve.Room | None = None) -> None:
+        """Count what is free, by who asks; what was ``known`` of what could be freed still bounds it."""
+        state, made = self.state, self.reservations
+        node, gpu = state.node, state.gpu
+        classes, most = len(made.instants_ms) + 1, min(self._largest, MAX_NODE_GPUS)
+        self.room = serve.Room(
+            made.instants_ms, np.empty((classes, most + 1), dtype=np.int64), np.empty(classes, dtype=np.int64),
+            np.zeros((1, most + 1), dtype=np.int64), np.zeros(4, dtype=np.int64), np.array(list(made.starts_ms), dtype=np.int64),
+            self.profile,
+        )  # fmt: skip
+        self.starts_ms = np.array(list(made.starts_ms.values()), dtype=np.int64)
+        room_kernels.measure_free(
+            self.pool, node.used, node.pool, node.first_gpu, node.gpus, gpu.used_milli, gpu.out, gpu.held_by, made.until_ms,
+            made.closes_ms, made.instants_ms, self.room.nodes, self.room.shared, self.room.sums,
+        )  # fmt: skip
+        if known is not None and known.sums[3]:
+            self.room.evictable[:], self.room.sums[1:3], self.room.sums[3] = known.evictable, known.sums[1:3], BOUND
+
+    def measure_freed(self) -> None:
+        """Count what could be freed by preemption."""
+        state, pool = self.state, self.pool
+        run, node, gpu, alloc, shares = state.run, state.node, state.gpu, state.alloc, self.shares
+        room_kernels.measure_freed(
+            pool, self.now_ms, int(state.pool.quantum_ms[pool]), run.used, run.pool, run.state, schema.PLACED, schema.STARTED,
+            run.payer, schema.PAYER_UNFUNDED, run.protected_until_ms, run.idle_cycles, demoted(state), run.budget, run.gpus_milli,
+            state.budget.took_ms, shares.running, shares.allowance, alloc.used, alloc.run, alloc.gpu, alloc.milli, node.used,
+            node.pool, node.first_gpu, node.gpus, gpu.used_milli, gpu.out, gpu.held_by, self.reservations.until_ms,
+            self.room.evictable, self.room.sums,
+        )  # fmt: skip
+
+    def waiting(self) -> I64:
+        """Return per budget row 1 where something waits that may start in this cycle."""
+        ready: I64 = ((self.jobs.last > self.jobs.first) & (self.blocked == 0) & self.mine).astype(np.int64)
+        return ready
+
+
+def jobs_of(state: State, queue: I64) -> serve.Jobs:
+    """Return the columns of workloads with a queue of which the parts of budgets are not known yet."""
+    table, rows = state.workload, state.budget.used
+    return serve.Jobs(
+        queue, np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), table.state, table.budget, table.nodes,
+        table.milli_per_node, table.gpus_milli, table.wish, table.min_runtime_ms, table.expected_runtime_ms, table.progress_ms,
+        table.not_before_ms,
+    )  # fmt: skip
+
+
+def lines_of(state: State, shares: Shares) -> serve.Lines:
+    """Return the columns of budgets, without the lists of children and without a choice."""
+    budget = state.budget
+    first_child, next_sibling, best, ready = (np.full(budget.used, -1, dtype=np.int64) for _column in range(4))
+    return serve.Lines(
+        budget.parent, budget.children, first_child, next_sibling, budget.share_ppm, budget.closed, budget.metered,
+        budget.granted_us, budget.charged_us, budget.lag_us, shares.reserved_us, shares.entitled, shares.wanted,
+        shares.allowance, shares.running, best, ready,
+    )  # fmt: skip
+
+
+def note(turn: Turn, workload: int) -> None:
+    """Remember that a workload found no place."""
+    table = turn.state.workload
+    shape = int(table.nodes[workload]), int(table.milli_per_node[workload]), int(table.wish[workload])
+    serve.note(turn.tried, *shape, says_over_ms(turn.state, workload))
