@@ -6,7 +6,7 @@ between a tick and its decisions, the fold of the decisions included; the digest
 - ``nothing_fits``: cycles in which nothing starts and nobody is preempted, before and after protected times have ended;
 - ``steady``: once a minute, since the last cycle ``nodes // 100`` runs ended and as many workloads came;
 - ``fill``: the cycle that fills the empty cluster, with as many starts as it makes (``fill_starts``);
-- ``victims``: the least plan of victims for a gang of 64 GPUs, alone (``victims_cycle_ms``: the cycle it is in);
+- ``victims``: the least plan of victims for a gang of 64 GPUs, alone, of all that run (0 victims = there was none);
 - ``backfill_10k``: the plan of the time to come for the first 10,000 (policy ``backfill: conservative``), without the starts;
 - ``growth``: medians by nodes and pending, each built anew; a row takes as long as its state takes to build.
 
@@ -24,15 +24,17 @@ from typing import Any
 
 from apportion.adapters.cycles.world import Taken, World
 from apportion.adapters.fairness.setting import MINUTE_MS
-from apportion.core.events import BudgetSet, PolicyActivated, WorkloadSubmitted
+from apportion.core.events import BudgetClosed, BudgetSet, PolicyActivated, WorkloadSubmitted
 from apportion.core.policy import placing, planning
+from apportion.core.state.state import State
 from apportion.core.units import MS_PER_HOUR
 
 GROWTH = ((128, 1_000), (256, 5_000), (512, 10_000), (1_024, 50_000), (2_048, 1_000), (2_048, 100_000))
 WAITING_PER_NODE = 5  # submitted beyond the pending, to fill the cluster
 STEADY_CYCLES = 90
 DEPTH = 10_000
-GANG_NODES, GANG_SHARE_PPM = 8, 1_000_000  # beside nine of 100,000 each
+GANG_NODES, GANG_PPM, OTHERS_PPM = 8, 910_000, 10_000
+CLOSED = 7  # of ten programs, so that whole nodes could be emptied
 
 
 def run(nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: int = 1, seed: int = 1) -> dict[str, Any]:
@@ -46,8 +48,8 @@ def run(nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: i
     steady = [_minute(world) for _round in range(STEADY_CYCLES)]
     nothing += [world.cycle(1_000) for _round in range(rounds)]
     nothing = [one for one in nothing if not one.started and not one.preempted]
-    victims_ms, victims_cycle_ms, victims = _victims(world)
     plans = _plans(world)
+    running, (victims_ms, victims) = len(world.live), _victims(world)
     figures: dict[str, Any] = {
         "nothing_fits_p99_ms": _at(nothing, 99),
         "nothing_fits_p50_ms": _at(nothing, 50),
@@ -60,9 +62,8 @@ def run(nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: i
         "fill_us_per_start": round(1_000 * fill.decide_ms / max(1, fill.started), 1),
         "fill_encode_ms": round(fill.encode_ms, 1),
         "victims_ms": victims_ms,
-        "victims_cycle_ms": victims_cycle_ms,
         "victims": victims,
-        "running": len(world.live),
+        "running": running,
         "backfill_10k_ms": round(min(plans), 2),
         "backfill_10k_p50_ms": round(sorted(plans)[len(plans) // 2], 2),
         "hash_p50_ms": round(sorted(one.hash_ms for one in nothing)[len(nothing) // 2], 2),
@@ -95,10 +96,11 @@ def _minute(world: World) -> Taken:
     return world.cycle(MINUTE_MS)
 
 
-def _victims(world: World) -> tuple[float, float, int]:
-    """Ask for 64 GPUs when protected times are over; returns what the plan took, its cycle, and how many victims.
+def _victims(world: World) -> tuple[float, int]:
+    """Ask for 64 GPUs when protected times are over; returns what the plan took, and how many victims. Spoils the world.
 
-    A thousandth of the pool does not fund a gang: the budget that is owed most gets a share that does.
+    A thousandth of the pool does not fund a gang: the budget that is owed most gets most of what its siblings had. Seven of
+    ten programs are closed, so that there is a choice of nodes. A cluster of a few hundred nodes has no victims to show.
     """
     world.cycle(MS_PER_HOUR)
     world.cycle(MS_PER_HOUR)
@@ -106,29 +108,39 @@ def _victims(world: World) -> tuple[float, float, int]:
     leaves = [state.budget.row_of[f"{setting.pool}:{path}"] for path in setting.leaves()]
     least = min(leaves, key=lambda row: (-int(state.budget.lag_us[row]), row))
     path = state.budget_path(least)
-    world.say(BudgetSet(pool=setting.pool, budget=path, share_ppm=GANG_SHARE_PPM))
+    above = path.rpartition("/")[0]
+    for other in (one for one in setting.leaves() if one.rpartition("/")[0] == above and one != path):
+        world.say(BudgetSet(pool=setting.pool, budget=other, share_ppm=OTHERS_PPM))
+    world.say(BudgetSet(pool=setting.pool, budget=path, share_ppm=GANG_PPM))
+    tops = [one for one, _share in setting.tree if "/" not in one and not path.startswith(f"{one}/")]
+    for other in (one for one, _share in reversed(setting.tree) if one.partition("/")[0] in tops[:CLOSED]):
+        world.say(BudgetClosed(pool=setting.pool, budget=other))  # what runs there is no longer paid for
     submission = WorkloadSubmitted(
         workload="gang", budget=path, pools=(setting.pool,), gpus_milli=64_000, nodes=GANG_NODES, priority=9
     )
-    taken: list[float] = []
-    found: list[int] = []
-    plain = vars(placing)["preempt_for"]
+    plain, taken = vars(placing)["preempt_for"], list[float]()
 
-    def timed(*args: Any, **kwargs: Any) -> list[int] | None:
+    def timed(state: State, emit: Any, shares: Any, workload: int, masked: Any) -> None:
+        if int(state.workload.nodes[workload]) != GANG_NODES or state.workload.keys[workload] != "gang":
+            return  # others take nothing in this cycle
         began = time.process_time()
-        losers: list[int] | None = plain(*args, **kwargs)
-        if int(state.workload.nodes[args[3]]) == GANG_NODES:
-            taken.append(1_000 * (time.process_time() - began))
-            found.append(len(losers or ()))
-        return losers
+        losers = plain(state, emit, shares, workload, masked)
+        taken.append(1_000 * (time.process_time() - began))
+        raise _Found(len(losers or ()))
 
     world.ask(submission)
     vars(placing)["preempt_for"] = timed
     try:
-        cycle = world.cycle(1_000)
+        world.cycle(1_000)
+    except _Found as found:
+        return round(taken[0], 2), int(found.args[0])
     finally:
         vars(placing)["preempt_for"] = plain
-    return round(max(taken, default=0.0), 2), round(cycle.decide_ms, 2), max(found, default=0)
+    return 0.0, 0
+
+
+class _Found(Exception):
+    """The plan of victims is made: the rest of the cycle is of no interest."""
 
 
 def _plans(world: World, rounds: int = 15) -> list[float]:

@@ -113,6 +113,23 @@ def funded_prefix(
     return told
 
 
+def place(
+    ends: list[tuple[int, int]], lag_us: int, entitled: int, running: int, capped: bool, milli: int, horizon_ms: int, last_ms: int
+) -> tuple[int, int] | None:
+    """Return (milliseconds from now, spare GPU time) of a head above its allowance, tried one after the other; None = never.
+
+    ``ends`` are (milliseconds from now, milli-GPU) of its runs. The instant is the first with ``2 r + s <= 2 (a + L / tau)``.
+    """
+    for at_ms in range(last_ms):
+        for end_ms, milli_over in ends:
+            running -= milli_over if end_ms == at_ms else 0
+        spare_us = lag_us + (2 * (entitled - running) - milli) * horizon_ms // 2
+        if spare_us >= 0:
+            return at_ms, spare_us
+        lag_us += min(entitled - running, 0 if capped else entitled)
+    return None
+
+
 def plan(free: list[int], whole: list[int], milli: list[int], nodes: list[int], buckets: list[int]) -> list[int]:
     """Return the bucket in which each starts, one after the other, -1 = in none: the first from which all of its time is left."""
     starts = []

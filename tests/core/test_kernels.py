@@ -180,6 +180,40 @@ def test_funded_runs_are_a_prefix_and_half_is_enough(runs: int, budgets: int, da
 
 
 @quick
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 4)), max_size=4), st.booleans(), st.data())
+def test_a_budget_saves_for_its_first_until_it_would_be_funded(
+    listed: list[tuple[int, int]], capped: bool, data: st.DataObject
+) -> None:
+    running, entitled, milli = sum(size for _end, size in listed) + data.draw(st.integers(0, 3)), data.draw(st.integers(0, 9)), 6
+    horizon_ms, lag_us = 100, data.draw(st.integers(-900, 300))
+    allowance = entitled + lag_us // horizon_ms
+    line, count = column([0]), len(listed)
+    ends = serve.Ends(
+        column([0 if count else -1]), column([0]), column([*range(1, count), -1]), column([0] * (count + 1)),
+        column([size for _end, size in listed]), column(list(range(count))), column([0] * count), column([0] * count),
+        column([max(1, end) for end, _size in listed]), column([0] * count),
+    )  # fmt: skip
+    lines = serve.Lines(
+        line - 1, line, line, line, line, line, line, line, line, column([lag_us]), line, column([entitled]),
+        column([allowance + int(capped)]), column([allowance]), column([running]), line, line,
+    )  # fmt: skip
+    jobs = serve.Jobs(*[line] * 3, *[column([value]) for value in (2, 0, 1, milli, milli, 0, 1, 0, 0, 0)])
+    found = column([0, 0, 0])
+
+    serve.place(jobs, lines, ends, 0, 0, -1, 0, horizon_ms, found)
+
+    if 2 * running + milli <= 2 * allowance:
+        return  # it is funded, and saves nothing
+    lag_us = min(lag_us, (allowance - entitled) * horizon_ms)
+    over = [(max(1, end), size) for end, size in listed]
+    expected = oracles.place(over, lag_us, entitled, running, capped, milli, horizon_ms, 4_000)
+    if expected is not None:
+        assert (int(found[0]), int(found[1]), int(found[2])) == (0, *expected)
+    else:
+        assert found[0] < 0 or found[1] >= 4_000
+
+
+@quick
 @given(st.integers(1, 12), st.data())
 def test_a_plan_takes_the_earliest_time_that_is_left(count: int, data: st.DataObject) -> None:
     buckets = data.draw(st.sampled_from([1, 31, 32, 70]))
