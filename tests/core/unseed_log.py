@@ -24,6 +24,7 @@ from apportion.core.policy.gaps import gaps_of
 
 POLICIES: tuple[Any, ...] = ("fair", "fair", "fair_tree", "drf", "priority", "fifo")
 PACKINGS: tuple[Any, ...] = ("balanced", "fgd", "best_fit")
+BACKFILLS = ("conservative", "easy")
 KINDS = (  # weight, GPUs, milli, CPU, memory, models
     (9, 1, 1_000, 8_000, 1_024, -1), (7, 1, 300, 4_000, 1_024, -1), (5, 1, 810, 20_000, 1_024, 1), (3, 2, 1_000, 16_000, 1_024, 2),
     (2, 0, 0, 6_000, 4_096, -1), (1, 4, 1_000, 60_000, 1_024, 3), (4, 1, 500, 1_000, 65_536, -1),
@@ -34,7 +35,7 @@ SEED, CYCLES, RECORDS = 2, 300, 4_000
 def write(path: Path) -> None:
     """Write the log: chaos until there are ``CYCLES`` cycles, heartbeats up to ``RECORDS``.
 
-    With every kind of event, every policy and every packing.
+    With every kind of event, every policy, packing and way of backfill.
     """
     from tests.core.chaos import NODES, Chaos, Seeded
     from tests.core.story import Story
@@ -51,8 +52,10 @@ def write(path: Path) -> None:
             chaos.money()
             turn = len(story.batches) // 10
             packing = PACKINGS[turn % len(PACKINGS)]
-            story.tell(ev.PolicyActivated(pool="p", policy=POLICIES[turn % len(POLICIES)], packing=packing))
+            rules: Any = {"policy": POLICIES[turn % len(POLICIES)], "packing": packing, "backfill": BACKFILLS[turn % 2]}
+            story.tell(ev.PolicyActivated(pool="p", **rules))
             story.tell(ev.BudgetTransferred(pool="p", from_budget="B", to_budget="C", gpu_us=1_000))
+            story.tell(ev.BudgetWithdrawn(pool="p", budget="C", gpu_us=1_000))
         plain = RECORDS * (len(story.batches) + 1) // CYCLES - len(story.records)
         for number in range(max(0, plain)):
             node = tuple(NODES)[number % len(NODES)]
