@@ -198,14 +198,25 @@ def kernel_imports(tree: ast.AST) -> Iterator[Finding]:
                 )
 
 
+def stale_columns(tree: ast.AST) -> Iterator[Finding]:
+    """Find ``column[table.add(key)] = value``: the column is taken first, and is the old one when the table grows."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            for call in ast.walk(node.slice):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add":
+                    yield call.lineno, "a row is added inside an index: add it on a line of its own, or its column is an old one"
+
+
 RULES: dict[str, Callable[[ast.AST], Iterator[Finding]]] = {
     "floats": floats,
     "sorts": sorts,
     "hashes": hashes,
     "sets": sets,
     "jits": jits,
+    "stale columns": stale_columns,
 }
 BAD = {
+    "stale columns": ["state.change.made_ms[state.change.add(key)] = 1", "x = column[table.add(key) + 1]"],
     "floats": [
         "x = 0.5",
         "x = a / b",
@@ -247,6 +258,7 @@ BAD = {
     ],
 }
 GOOD = {
+    "stale columns": ["row = table.add(key)\ntable.made_ms[row] = 1"],
     "floats": ["x = a // b", "x = 1_000", "int(3)", "np.zeros(3, dtype='i8')"],
     "sorts": [
         "np.argsort(x, kind='stable')",

@@ -124,7 +124,8 @@ def _fold_event(state: State, seq: int, parts: tuple[str, str], kind: _Kind, eve
         _refuse(state, seq, parts, no, event)
         return False
     if kind.money and event_id:
-        state.change.made_ms[state.change.add(event_id)] = state.counters.time_ms
+        change = state.change.add(event_id)  # on a line of its own: where the table grows, its columns are new ones
+        state.change.made_ms[change] = state.counters.time_ms
     if not kind.quiet:
         state.counters.dirty = 1  # also when no decision can change: the next batch is the answer to who sent it
     return kind.ticks
