@@ -23,6 +23,7 @@ from apportion.adapters.cli import (
     jobs,
     local,
     nodes,
+    policies,
     reads,
     sharing,
     statements,
@@ -87,7 +88,11 @@ def _root(
         os.environ["APPORTION_DIR"] = directory
 
 
-for module in (reads, what_fits, sharing, jobs, writes, budgets, statements, nodes, events, checks, auditing, comparing, local):
+MODULES = (
+    reads, what_fits, sharing, jobs, writes, budgets, statements, nodes, policies,
+    events, checks, auditing, comparing, local,
+)  # in the order of the help
+for module in MODULES:
     module.add_to(app)
 
 

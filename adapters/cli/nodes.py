@@ -1,4 +1,4 @@
-"""Verbs of operators: node list|show|cordon|uncordon|drain, policy set.
+"""Verbs of operators on nodes: node list|show|cordon|uncordon|drain.
 
 Cordoning stops new runs only, and says what still runs there and until when. Draining plans: see ``emptying``.
 """
@@ -10,35 +10,22 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters import render
-from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.deciding import known_of, send
 from apportion.adapters.cli.emptying import counted, drain, drain_words, show
-from apportion.adapters.cli.failure import usage
-from apportion.adapters.cli.finding import node_of, one_pool
+from apportion.adapters.cli.finding import node_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
-from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, one_of, read_verb, typed, whole, write_verb
+from apportion.adapters.cli.verbs import ReadPlace, WritePlace, read_verb, write_verb
 from apportion.adapters.wording import words_of
 
 PANEL = "Nodes"
-BACKFILLS = ("easy", "conservative")
-POLICIES = ("fair", "fifo", "priority", "fair_tree", "drf")
-PACKINGS = ("best_fit", "fgd", "balanced")
-REFUNDS = ("unconfirmed", "since_checkpoint", "whole_run")
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name")]
-_OPTIONS = {
-    "node": "the node", "pool": "the pool", "quantum_ms": "--quantum", "horizon_ms": "--horizon",
-    "protected_cap_ms": "--protected-cap", "heartbeat_timeout_ms": "--heartbeat-timeout", "review_ms": "--review",
-    "start_timeout_ms": "--start-timeout", "node_loss_refund": "--node-loss-refund", "reason": "--reason",
-    "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
-    "packing": "--packing", "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action", "moves": "--moves",
-    "reservations_max": "--reservations", "backfill": "--backfill", "backfill_depth": "--backfill-depth",
-}  # fmt: skip
+_OPTIONS = {"node": "the node", "reason": "--reason"}
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the groups ``node`` and ``policy``."""
+    """Register the group ``node``."""
     node = typer.Typer(
         no_args_is_help=True, rich_markup_mode=None, help="Nodes: what is there, and what may run on it."
     )
@@ -48,9 +35,6 @@ def add_to(app: typer.Typer) -> None:
     node.command("drain")(write_verb(drain))
     node.command("show")(read_verb(show))
     app.add_typer(node, name="node", rich_help_panel=PANEL)
-    policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Policy: the rules of a pool.")
-    policy.command("set")(write_verb(policy_set))
-    app.add_typer(policy, name="policy", rich_help_panel=PANEL)
 
 
 async def list_(
@@ -148,107 +132,3 @@ async def _still_running(source: Opened, node: str) -> list[str]:
             f"  {workload} run {number}, {render.gpus(run['gpus_milli'])}, protected until {render.when(until)}{ends}"
         )
     return lines
-
-
-async def policy_set(
-    place: WritePlace,
-    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool")],
-    quantum: Annotated[int | None, lasting("Default protected time of a run")] = None,
-    horizon: Annotated[int | None, lasting("Over how long a budget catches up")] = None,
-    protected_cap: Annotated[int | None, lasting("Largest min_runtime accepted")] = None,
-    heartbeat_timeout: Annotated[int | None, lasting("Silence after which a node is suspended")] = None,
-    start_timeout: Annotated[int | None, lasting("How long a run may take to start")] = None,
-    review: Annotated[int | None, lasting("Longest time between two cycles while there is work")] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            parser=one_of(*POLICIES),
-            metavar="NAME",
-            help="Who is served: fair, or a baseline to compare with: fifo, priority, fair_tree, drf",
-        ),
-    ] = None,
-    bank: Annotated[int | None, lasting("Up to so long of its share an idle budget stays owed")] = None,
-    weight: Annotated[
-        int | None,
-        typer.Option(parser=typed(arguments.gpus_milli), metavar="N", help="Of a GPU, in sums over pools (usage --weighted)"),
-    ] = None,
-    half_life: Annotated[int | None, lasting("After which usage counts half, for fair_tree")] = None,
-    idle_hold: Annotated[int | None, lasting("A run that does no work for so long is shown to its owner and manager")] = None,
-    idle_action: Annotated[
-        str | None,
-        typer.Option(
-            parser=one_of("none", "demote"),
-            metavar="WHAT",
-            help="What happens to it then: none, or demote: its budget no longer pays for it, so it makes room for others",
-        ),
-    ] = None,
-    packing: Annotated[
-        str | None,
-        typer.Option(
-            parser=one_of(*PACKINGS),
-            metavar="RULE",
-            help="Which of the nodes that would do: the fullest (best_fit), the one where least is lost for what waits and runs "
-            "(fgd), or with an eye on the CPU that is left beside the GPUs too (balanced)",
-        ),
-    ] = None,
-    moves: Annotated[
-        str | None,
-        typer.Option(
-            parser=one_of("none", "propose", "carry_out"),
-            metavar="WHAT",
-            help="Moves of movable runs, so that somebody fits for whom enough is free but not together: none, propose, carry_out",
-        ),
-    ] = None,
-    reservations: Annotated[
-        int | None, typer.Option(parser=whole(0), metavar="N", help="Waiting jobs that nodes are kept for, at most")
-    ] = None,
-    backfill: Annotated[
-        str | None,
-        typer.Option(
-            parser=one_of(*BACKFILLS),
-            metavar="HOW",
-            help="Who may start before others: easy, or conservative: only who delays nobody of the first --backfill-depth",
-        ),
-    ] = None,
-    backfill_depth: Annotated[
-        int | None, typer.Option(parser=whole(1), metavar="N", help="Waiting jobs that conservative backfill plans")
-    ] = None,
-    node_loss_refund: Annotated[
-        str | None,
-        typer.Option(
-            parser=one_of(*REFUNDS),
-            metavar="RULE",
-            help="What is given back when a node is lost: unconfirmed, since_checkpoint or whole_run",
-        ),
-    ] = None,
-) -> Answer:
-    """Change the rules of a pool; what is not named stays as it is."""
-    from apportion.core.events import PolicyActivated
-
-    changes = {
-        "quantum_ms": quantum,
-        "horizon_ms": horizon,
-        "protected_cap_ms": protected_cap,
-        "heartbeat_timeout_ms": heartbeat_timeout,
-        "start_timeout_ms": start_timeout,
-        "review_ms": review,
-        "policy": policy,
-        "half_life_ms": half_life,
-        "bank_ms": bank,
-        "weight_milli": weight,
-        "idle_hold_ms": idle_hold,
-        "idle_hold_action": idle_action,
-        "packing": packing,
-        "moves": moves,
-        "node_loss_refund": node_loss_refund,
-        "reservations_max": reservations,
-        "backfill": backfill,
-        "backfill_depth": backfill_depth,
-    }
-    if all(value is None for value in changes.values()):
-        raise usage("no rule is named, so nothing would change", "name one, such as --quantum 1h")
-    async with opened(place) as source:
-        event = checked(PolicyActivated, _OPTIONS, pool=await one_pool(source, pool), reason=place.reason, **changes)
-        if place.dry_run:
-            return await known_of(source, place, event, pools=[pool])
-        return (await send(source, place, event, _OPTIONS)).answer(subject=f"policy of {pool}", pool=pool)
