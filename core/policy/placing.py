@@ -13,6 +13,9 @@ a budget could have and does not use is lent to all in these passes, not to its 
 cycle starts nothing in it. Where runs may be moved (``moving``), whoever is stuck in pass 1 may start by that, and at the end the
 first of each budget.
 
+Pass 1 ends after ``SEARCHES_MAX`` searches for victims: when many budgets are closed at once, thousands of runs may go and
+thousands wait for their GPUs. The rest is for the next cycle, which comes when the first of them have gone.
+
 With conservative backfill (``planning``) a plan of the time to come takes the place of reservations: it is made first and starts
 who is to start now; pass 1 then only preempts, and the other passes start only whom the plan leaves GPUs for. Nothing is moved
 then: where a run goes somebody may be planned.
@@ -44,6 +47,8 @@ from apportion.core.state.space import Space
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
+
+SEARCHES_MAX = 256  # for victims, per pool and cycle: each may take tens of milliseconds where thousands of runs may go
 
 
 def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
@@ -116,6 +121,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
     planned = len(turn.profile) > 0  # then whoever may start without preemption has started, and no nodes are kept
     most = 0 if planned else int(state.pool.reservations_max[turn.pool])
     kept_all, ask_all = int(most == 0), int(moves.kind != schema.MOVES_NONE)
+    searches = 0
 
     def look(leaves: I64) -> None:
         serve.look_all(
@@ -141,6 +147,9 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
         if gpus:
             start(state, emit, shares, workload, gpus)
         elif known != serve.STUCK:
+            if searches == SEARCHES_MAX:
+                return
+            searches += 1
             losers = preempt_for(state, emit, shares, workload, turn.reservations.from_takers(state, workload))
         if losers is not None:
             add_running(state, shares, workload, 1)
