@@ -126,8 +126,12 @@ def test_nobody_is_moved_where_the_policy_does_not_say_so() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 116))
-def test_moves_over_longer_stories(seed: int) -> None:
-    moved, _told = play(seed, "carry_out", 800)
+def test_moves_over_longer_stories() -> None:
+    """Whoever stops to be moved goes on at once; some end by themselves in their grace. In a few stories nobody is ever moved."""
+    moves = []
+    for seed in range(100, 116):
+        moved, _told = play(seed, "carry_out", 800)
+        moves.append(moved.counts["moved and over"])
+        assert moved.counts["went on"] == moves[-1], f"seed {seed}: {moved.counts}"
 
-    assert moved.counts["went on"] > 0
+    assert sum(count > 0 for count in moves) > len(moves) // 2, moves
