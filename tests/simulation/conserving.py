@@ -16,7 +16,7 @@ def free_by_node(state: State, workload: int) -> list[list[int]]:
     """Return, per node of the workload's pool, the free milli of each GPU it could use."""
     found = []
     for node in range(state.node.used):
-        if int(state.node.pool[node]) != int(state.workload.pool[workload]):
+        if int(state.node.pool[node]) != int(state.workload.pool[workload]) or drained_before(state, node, workload):
             continue
         first, size = int(state.node.first_gpu[node]), int(state.node.gpus[node])
         free = []
@@ -25,6 +25,13 @@ def free_by_node(state: State, workload: int) -> list[list[int]]:
             free.append(1_000 - int(state.gpu.used_milli[gpu]) if usable else 0)
         found.append(free)
     return found
+
+
+def drained_before(state: State, node: int, workload: int) -> bool:
+    """Tell whether a drained node closes before the workload says that it is over, if it says so at all."""
+    table, closes_ms = state.workload, int(state.node.drain_ms[node])
+    limit_ms, done_ms = int(table.expected_runtime_ms[workload]), int(table.progress_ms[workload])
+    return closes_ms > 0 and (not limit_ms or state.counters.time_ms + max(0, limit_ms - done_ms) > closes_ms)
 
 
 def fits(state: State, workload: int) -> bool:
