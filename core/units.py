@@ -89,8 +89,3 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
     for position in order[:missing]:
         parts[position] += 1
     return parts
-
-
-def ratio_less(a_num: int, a_den: int, b_num: int, b_den: int) -> bool:
-    """Tell whether a_num/a_den < b_num/b_den for positive denominators, without dividing."""
-    return a_num * b_den < b_num * a_den

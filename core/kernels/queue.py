@@ -41,12 +41,6 @@ def _place_of(queue: I64, count: int, row: int, budget: I64, priority: I64, seq:
 
 
 @njit(cache=True)
-def place_of(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> int:
-    """Return the position of ``row``, which must be in the queue."""
-    return _place_of(queue, count, row, budget, priority, seq)
-
-
-@njit(cache=True)
 def insert(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> int:
     """Insert ``row``; the array must have room for one more. Returns its position."""
     place = _place_of(queue, count, row, budget, priority, seq)

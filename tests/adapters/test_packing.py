@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -134,9 +135,9 @@ def test_a_trace_nobody_published_has_no_gap(data: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_folder_that_is_not_as_published_is_refused_with_what_is_wrong(
-    data: Path, capsys: pytest.CaptureFixture[str], broken: object, said: str
+    data: Path, capsys: pytest.CaptureFixture[str], broken: Callable[[Path], object], said: str
 ) -> None:
-    broken(data)  # type: ignore[operator]
+    broken(data)
 
     assert run(["bench", "packing", "--data", str(data)]) == 1
 

@@ -35,11 +35,11 @@ def submit(story: Story, name: str, pool: str, milli: int, nodes: int = 1, cpu_m
     )  # fmt: skip
 
 
-def told(story: Story, pool: str) -> list[tuple[int, int, int, int, int]]:
+def told(story: Story, pool: str) -> list[tuple[int, ...]]:
     """Return (weight, GPUs, milli, CPU, memory) of the classes."""
     mix = mix_of(story.core.state, story.core.state.pool.row_of[pool])
     assert all(int(row[fragments.MODELS]) == -1 for row in mix)
-    return [tuple(int(value) for value in row[: fragments.MODELS]) for row in mix]  # type: ignore[misc]
+    return [tuple(int(value) for value in row[: fragments.MODELS]) for row in mix]
 
 
 @quick
