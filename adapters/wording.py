@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from apportion.adapters.render import DURATION_NAMES, duration, gpu_hours, gpus, percent, when
-from apportion.core.reasons import Funding, NodeReason, Outcome, Payer, Pending, Refusal, TickWhy
+from apportion.core.reasons import Bound, Funding, NodeReason, Outcome, Payer, Pending, Refusal, Resize, TickWhy
 
 
 class Words(NamedTuple):
@@ -150,6 +150,7 @@ OUTCOME: dict[Enum, Words] = {
         "the node's agent no longer knows it; it was charged up to its last confirmation",
         "it is queued again if it resumes; otherwise submit it again",
     ),
+    O.RETIRED: Words("its service needs it no more", "nothing to do; `apportion service` shows what its traffic needs"),
 }
 PAYER: dict[Enum, Words] = {
     Payer.BUDGET: Words("its budget pays", ""),
@@ -277,6 +278,19 @@ TICK: dict[Enum, Words] = {
     TickWhy.PLAN: Words("it was time for the rolling plan", ""),
 }
 
+RESIZE: dict[Enum, Words] = {
+    Resize.LEAST: Words("no traffic was observed or forecast", "publish `demand.observed`: `apportion demand JOB TRAFFIC`"),
+    Resize.TRAFFIC: Words("its traffic needs {need} replicas", ""),
+    Resize.FORECAST: Words("traffic is forecast that needs {need} replicas by when one that starts now would serve", ""),
+    Resize.HELD: Words("it needed {need} replicas in its hold time", ""),
+}
+BOUND: dict[Enum, Words] = {
+    Bound.LEAST: Words("it has at least its minimum", "submit it with a lower min_replicas"),
+    Bound.MOST: Words("it has at most its maximum", "submit it with a higher max_replicas"),
+    Bound.SWAP: Words("it may change by so much in one step of the plan", "submit it with a higher swap_replicas"),
+    Bound.STALE: Words("no traffic was observed for 15 minutes, so it does not shrink", "look at who publishes `demand.observed`"),
+}
+
 WORDS: dict[type[Enum], dict[Enum, Words]] = {
     Refusal: REFUSAL,
     Outcome: OUTCOME,
@@ -285,6 +299,8 @@ WORDS: dict[type[Enum], dict[Enum, Words]] = {
     Pending: PENDING,
     NodeReason: NODE,
     TickWhy: TICK,
+    Resize: RESIZE,
+    Bound: BOUND,
 }
 ENUMS: dict[str, type[Enum]] = {
     "refusal": Refusal,
@@ -294,6 +310,8 @@ ENUMS: dict[str, type[Enum]] = {
     "pending": Pending,
     "node": NodeReason,
     "tick": TickWhy,
+    "resize": Resize,
+    "bound": Bound,
 }
 PLANNED = "[; it is planned to start by {planned_ms}][, told before: {moved_from_ms}]"  # of conservative backfill
 _DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}

@@ -300,12 +300,30 @@ class PendingExplained(Decision, frozen=True, tag="pending.explained"):
     numbers: dict[str, int] = {}
 
 
-class RunResized(Decision, frozen=True, tag="run.resized"):
-    """A realtime run gets other GPUs (issued by cores that plan the horizon)."""
+class ServiceResized(Decision, frozen=True, tag="service.resized"):
+    """A realtime service is to have ``replicas`` from now on; those that are missing are admitted, those too many retired."""
+
+    workload: str
+    budget: str
+    pool: str
+    before: int
+    replicas: int
+    gpus_milli: int  # of one replica
+    why: str  # Resize
+    bound: str = ""  # Bound, where it is to have another number than it needs
+    numbers: dict[str, int] = {}
+
+
+class RunRetired(Decision, frozen=True, tag="run.retired"):
+    """Stop this run of a replica within its grace: its service needs it no more."""
 
     workload: str
     run: int
-    pieces: tuple[Piece, ...]
+    service: str
+    grace_until_ms: int
+
+
+RunStop = RunPreempted | RunCancelled | RunDrained | RunMoved | RunRetired  # each stops a run within its grace
 
 
 class PlanPublished(Decision, frozen=True, tag="plan.published"):
@@ -333,7 +351,8 @@ AnyDecision = (
     | GrantIssued
     | RunIdle
     | PendingExplained
-    | RunResized
+    | ServiceResized
+    | RunRetired
     | PlanPublished
 )
 

@@ -54,6 +54,7 @@ class Outcome(str, Enum):
     NODE_LOST = "node_lost"  # the node left, went silent or broke; refunded by the policy in force
     START_FAILED = "start_failed"  # never reported started within the pool's limit, or refused by the agent
     LOST = "lost"  # the agent no longer knows it; charge ends at the last confirmation
+    RETIRED = "retired"  # its service needs it no more
 
 
 OTHERS_WISH = (Outcome.DRAINED, Outcome.MOVED)  # says nothing about the work: no back-off counts it, what was lost is given back
@@ -101,6 +102,24 @@ class NodeReason(str, Enum):
     START_FAILURES = "start_failures"  # numbers: failures
     STOP_TIMEOUT = "stop_timeout"  # a run did not end after SIGKILL was due
     DRAINED = "drained"  # the deadline of its drain has come; numbers: deadline_ms, runs
+
+
+class Resize(str, Enum):
+    """Why a realtime service is to have another number of replicas (``service.resized``)."""
+
+    LEAST = "least"  # it begins with its minimum, or falls back to it; nothing was observed or forecast
+    TRAFFIC = "traffic"  # traffic observed; numbers: traffic_milli, need
+    FORECAST = "forecast"  # traffic that is forecast for when a replica started now would serve; numbers: traffic_milli, need
+    HELD = "held"  # what it needed in its hold time; numbers: need
+
+
+class Bound(str, Enum):
+    """Why a service is to have fewer or more replicas than it needs (``service.resized``); "" = it has what it needs."""
+
+    LEAST = "least"  # its minimum
+    MOST = "most"  # its maximum
+    SWAP = "swap"  # it may differ by so many between two instants of the plan
+    STALE = "stale"  # no traffic was observed for 15 minutes: it does not shrink
 
 
 class TickWhy(str, Enum):

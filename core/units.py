@@ -41,6 +41,10 @@ MAX_GRANT_GPU_US = 1 << 58
 MAX_BALANCE_GPU_US = 1 << 61  # of all grants of one line together
 MAX_AMOUNT_GPU_US = 1 << 62
 MAX_PRIORITY = 1_000_000
+SERVICE_AHEAD = 2 * MAX_PRIORITY + 1  # added to the priority of services: before all else of their budget
+MAX_SERVICE_REPLICAS = 4_096
+PLAN_STEP_MS = 1_800_000  # between two instants of the plan, unless the pool says otherwise
+DEMAND_STALE_MS = 900_000  # without news of its traffic a service keeps what it has
 
 
 def gpu_us(gpus_milli: int, elapsed_ms: int) -> int:

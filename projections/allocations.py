@@ -17,12 +17,9 @@ import msgspec
 from apportion.core import events
 from apportion.core.decisions import (
     FundingChanged,
-    RunCancelled,
     RunClosed,
-    RunDrained,
-    RunMoved,
     RunPlaced,
-    RunPreempted,
+    RunStop,
 )
 from apportion.core.reasons import Outcome, Payer
 from apportion.core.units import gpu_us
@@ -160,7 +157,7 @@ class Allocations:
         run.progress_ms = max(run.progress_ms, event.progress_ms)
         self._put(run)
 
-    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled | RunDrained | RunMoved) -> None:
+    def stopping(self, at: Decided, decision: RunStop) -> None:
         """It was asked to stop."""
         run = self._run[decision.workload, decision.run]
         run.stop_seq, run.stop_ms = at.seq, at.time_ms

@@ -15,7 +15,7 @@ import msgspec
 
 from apportion.core import decisions, events
 from apportion.core.envelope import MAX_BODY_BYTES, Envelope, Record, StoredBatch, decode_envelope, split_subject
-from apportion.core.errors import ApportionError, Divergence, LogMismatch
+from apportion.core.errors import Divergence, LogMismatch
 from apportion.projections.allocations import Allocations
 from apportion.projections.budgets import Budgets
 from apportion.projections.capacity import Capacity
@@ -25,6 +25,7 @@ from apportion.projections.drains import Drains
 from apportion.projections.heartbeats import HEARTBEAT, Heartbeats, decode_beat
 from apportion.projections.ledger import Ledger
 from apportion.projections.moment import Decided, Said
+from apportion.projections.services import Services
 from apportion.projections.sheet import Intervals, OpenRows, Sheet
 from apportion.projections.workloads import Workloads
 
@@ -40,7 +41,8 @@ class Folding:
         self.heartbeats = Heartbeats(self.capacity)
         self.ledger = Ledger()
         self.budgets = Budgets(self.ledger)
-        self.workloads = Workloads()
+        self.services = Services()
+        self.workloads = Workloads(self.services)
         self.allocations = Allocations(self.workloads, self.ledger)
         self.log = Sheet("dim.log", "seq", "time_ms", "log_id", "time_source", "core", "principal")
         self.operators = Sheet("dim.operator", "seq", "principal")
@@ -53,7 +55,7 @@ class Folding:
         )  # fmt: skip
         self.sheets: tuple[Sheet, ...] = (
             self.cycles.log, self.cycles.cycles, self.cycles.decisions, self.workloads.asked, self.workloads.wishes,
-            self.workloads.priorities,
+            self.workloads.priorities, self.services.asked, self.services.sizes, self.services.demands, self.services.forecasts,
             *(pair.closed for pair in self.intervals), self.ledger.lines, self.heartbeats.closed, self.capacity.pools,
             self.capacity.policies, self.capacity.versions, self.budgets.versions, self.budgets.members,
             self.budgets.schedules, self.log,
@@ -187,6 +189,8 @@ class Folding:
             events.MemberRevoked: budgets.member_revoked,
             events.WorkloadSubmitted: workloads.submitted,
             events.WorkloadReprioritized: workloads.reprioritized,
+            events.DemandObserved: self.services.observed,
+            events.ForecastPublished: self.services.forecast,
             events.RunStarted: allocations.started,
             events.RunCheckpointed: allocations.checkpointed,
             events.RunProgressed: allocations.progressed,
@@ -206,9 +210,6 @@ class Folding:
             decisions.FundingChanged: allocations.funding_changed,
             decisions.GrantIssued: budgets.grant_issued,
             decisions.NodeSuspended: capacity.node_suspended,
-            decisions.RunResized: _not_yet,
+            decisions.RunRetired: allocations.stopping,
+            decisions.ServiceResized: self.services.resized,
         }
-
-
-def _not_yet(at: Decided, _decision: decisions.RunResized) -> None:
-    raise ApportionError(f"seq {at.seq} resizes a run: that is for cores above 1, whose projector is newer than this one; upgrade")

@@ -12,18 +12,16 @@ import duckdb
 
 from apportion.core import events
 from apportion.core.decisions import (
-    RunCancelled,
     RunClosed,
-    RunDrained,
-    RunMoved,
     RunPlaced,
-    RunPreempted,
+    RunStop,
     WorkloadAdmitted,
     WorkloadClosed,
 )
 from apportion.core.envelope import encode
 from apportion.projections.moment import Decided, Said
-from apportion.projections.sheet import Intervals, Sheet
+from apportion.projections.services import Services
+from apportion.projections.sheet import Intervals, Row, Sheet
 
 PENDING, PLACED, RUNNING, STOPPING = "pending", "placed", "running", "stopping"
 _WISHES = (
@@ -48,17 +46,19 @@ class Live:
 class Workloads:
     """Rows about workloads and their states."""
 
-    def __init__(self) -> None:
+    def __init__(self, services: Services) -> None:
+        self.services = services
         self.asked = Sheet(
             "fact.workload", "workload", "seq", "time_ms", "admitted_seq", "admitted_ms", "principal", "name", "kind", "pool",
             "budget", "gpus_milli", "nodes", "milli_per_node", "min_runtime_ms", "expected_runtime_ms",
             "checkpoint_interval_ms", "grace_ms", "priority", "auto_resume", "movable", "max_failures",
-            "command",
+            "command", "service",
         )  # fmt: skip
         self.wishes = Sheet("fact.wish", "workload", "seq", *_WISHES)
         self.priorities = Sheet("fact.priority", "seq", "time_ms", "workload", "priority", "principal", "reason")
         self.states = Intervals("fact.workload_state", _STATE, ("to_seq", "to_ms"))
         self.live: dict[str, Live] = {}
+        self._serving: dict[str, Row] = {}  # live services: their row of fact.workload
         self._submitted: dict[int, tuple[Said, events.WorkloadSubmitted]] = {}
 
     def load(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -73,6 +73,12 @@ class Workloads:
                 {"names": list(by_name)},
             ).fetchall()
             self.live = {w: Live(principal, kind, budget, pool, by_name[w][0]) for w, principal, kind, budget, pool in found}
+        columns = ", ".join(f"w.{column}" for column in self.asked.columns)
+        serving = con.execute(
+            f"select {columns} from fact.workload as w join fact.service as s on s.workload = w.workload and s.seq = w.seq "
+            "where w.service = '' and w.workload not in (select workload from fact.workload_end)"
+        ).fetchall()
+        self._serving = {row[0]: row for row in serving}
 
     def submitted(self, at: Said, event: events.WorkloadSubmitted) -> None:
         """Remember what was asked until the core answers, which is in the same cycle."""
@@ -83,11 +89,30 @@ class Workloads:
         self.priorities.rows.append((at.seq, at.time_ms, event.workload, event.priority, at.principal, event.reason))
 
     def admitted(self, at: Decided, decision: WorkloadAdmitted) -> None:
-        """It is in its budget's queue."""
-        said, asked = self._submitted.pop(decision.event_seq)
+        """It is in its budget's queue; or it is a service, whose replicas will be."""
+        known = self._submitted.pop(decision.event_seq, None)
+        if known is None:
+            self._replica(at, decision)
+            return
+        said, asked = known
         shape = (decision.nodes, decision.milli_per_node, decision.min_runtime_ms)
         self._ask(said, asked, (at.seq, at.time_ms), decision.pool, shape)
+        if asked.service is not None:
+            self._serving[decision.workload] = self.asked.rows[-1]
+            self.services.admitted(at, decision, asked.service)
+            return
         live = Live(said.principal, asked.kind, decision.budget, decision.pool)
+        self.live[decision.workload] = live
+        self._begin(at.seq, at.time_ms, decision.workload, live, PENDING, 0)
+
+    def _replica(self, at: Decided, decision: WorkloadAdmitted) -> None:
+        """A replica of a service, made by the core."""
+        service = decision.workload.rpartition(":")[0]
+        asked = dict(zip(self.asked.columns, self._serving[service], strict=True))
+        asked |= {"workload": decision.workload, "service": service, "time_ms": at.time_ms}
+        asked |= {"admitted_seq": at.seq, "admitted_ms": at.time_ms}
+        self.asked.rows.append(tuple(asked.values()))
+        live = Live(asked["principal"], asked["kind"], decision.budget, decision.pool)
         self.live[decision.workload] = live
         self._begin(at.seq, at.time_ms, decision.workload, live, PENDING, 0)
 
@@ -98,7 +123,7 @@ class Workloads:
         row = (
             asked.workload, said.seq, said.time_ms, *admitted, said.principal, asked.name, asked.kind, pool, asked.budget,
             milli, *shape, asked.expected_runtime_ms, asked.checkpoint_interval_ms, asked.grace_ms, asked.priority,
-            asked.auto_resume, asked.movable, asked.max_failures, encode(asked.command).decode(),
+            asked.auto_resume, asked.movable, asked.max_failures, encode(asked.command).decode(), "",
         )  # fmt: skip
         self.asked.rows.append(row)
         wish = (
@@ -128,7 +153,7 @@ class Workloads:
         """The run's lead reports that it runs."""
         self._turn(at.seq, at.time_ms, event.workload, RUNNING, event.run)
 
-    def stopping(self, at: Decided, decision: RunPreempted | RunCancelled | RunDrained | RunMoved) -> None:
+    def stopping(self, at: Decided, decision: RunStop) -> None:
         """The run was asked to stop."""
         self._turn(at.seq, at.time_ms, decision.workload, STOPPING, decision.run)
 
@@ -141,6 +166,8 @@ class Workloads:
         if decision.workload in self.live:
             self._turn(at.seq, at.time_ms, decision.workload, "", 0)
             del self.live[decision.workload]
+            return
+        if self._serving.pop(decision.workload, None) is not None:
             return
         for seq, (said, asked) in self._submitted.items():
             if asked.workload == decision.workload:

@@ -22,6 +22,7 @@ from apportion.core.decisions import (
     RunMoved,
     RunPlaced,
     RunPreempted,
+    RunRetired,
     WorkloadAdmitted,
     WorkloadClosed,
 )
@@ -37,7 +38,7 @@ def run_key(workload: str, run: int) -> str:
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """SIGTERM, and SIGKILL after ``grace_ms``."""
 
-    why: str  # "preempted", "cancelled", "drained", "moved"
+    why: str  # "preempted", "cancelled", "drained", "moved", "retired"
     grace_ms: int
 
 
@@ -95,6 +96,8 @@ class Orders(msgspec.Struct, kw_only=True):
                     self._stop(decision.workload, decision.run, "drained", decision.grace_until_ms - batch.time_ms)
                 case RunMoved():
                     self._stop(decision.workload, decision.run, "moved", decision.grace_until_ms - batch.time_ms)
+                case RunRetired():
+                    self._stop(decision.workload, decision.run, "retired", decision.grace_until_ms - batch.time_ms)
                 case RunClosed():
                     order = self.live.get(run_key(decision.workload, decision.run))
                     if order is not None:

@@ -42,6 +42,23 @@ def gpus_milli(text: str) -> int:
     return milli
 
 
+def traffic_milli(text: str) -> int:
+    """Return thousandths of a unit of traffic for ``12.5``; not negative."""
+    milli = _scaled(text, 1_000, "an amount of traffic", "12.5 or 300")
+    if milli < 0:
+        raise ValueError(f"{text!r} of traffic is below zero; write for example 12.5 or 0")
+    return milli
+
+
+def least_and_most(text: str) -> tuple[int, int]:
+    """Return both numbers of ``2-24``; one number alone is both."""
+    least, dash, most = text.strip().partition("-")
+    numbers = whole_number(least, 0), whole_number(most if dash else least, 1)
+    if numbers[0] > numbers[1]:
+        raise ValueError(f"{text!r} has its least above its most; write for example 2-24")
+    return numbers
+
+
 def cpu_milli(text: str) -> int:
     """Return thousandths of a processor for ``4`` or ``0.5``; above zero."""
     milli = _scaled(text, 1_000, "a number of processors", "4 or 0.5")

@@ -25,6 +25,7 @@ from apportion.adapters.cli import (
     nodes,
     policies,
     reads,
+    services,
     sharing,
     statements,
     what_fits,
@@ -89,7 +90,7 @@ def _root(
 
 
 MODULES = (
-    reads, what_fits, sharing, jobs, writes, budgets, statements, nodes, policies,
+    reads, what_fits, sharing, jobs, services, writes, budgets, statements, nodes, policies,
     events, checks, auditing, comparing, local,
 )  # in the order of the help
 for module in MODULES:

@@ -100,16 +100,26 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
         why, action = words_of("node", decision["reason"], decision.get("numbers") or {})
         said = "cordoned" if decision["reason"] == "drained" else "suspended"
         return [f"node {decision['node']}: {said}: {why}", f"  what helps: {action}"]
-    if kind == "run.resized":
-        return [
-            f"{subject}: run {decision['run']} now holds {', '.join(piece_words(piece) for piece in decision['pieces'])}"
-        ]
+    if kind == "run.retired":
+        until = render.when(decision["grace_until_ms"])
+        return [f"{subject}: run {decision['run']} is retired, {decision['service']} needs it no more; it has until {until}"]
+    if kind == "service.resized":
+        return [f"{subject}: {resize_words(decision)}"]
     if kind == "plan.published":
         return [f"{subject}: plan {decision['plan']} was published"]
     if kind in REFUSING:
         what, do = refusal_words(decision)
         return [f"{subject}: refused: {what}"] + ([f"  what helps: {do}"] if do else [])
     return [f"{subject}: {kind} {render.cell('', decision)}"]
+
+
+def resize_words(decision: dict[str, Any]) -> str:
+    """Return how many replicas a service is to have, and why."""
+    numbers = decision.get("numbers") or {}
+    each, before, now = render.gpus(decision["gpus_milli"]), decision["before"], decision["replicas"]
+    why, _action = words_of("resize", decision["why"], numbers)
+    bound = f"; {words_of('bound', decision['bound'], numbers)[0]}" if decision.get("bound") else ""
+    return f"from {before} to {now} replicas of {each} each: {why}{bound}"
 
 
 def moves_words(proposal: dict[str, Any]) -> str:

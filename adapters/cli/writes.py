@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from apportion.adapters.cli import wishes
+from apportion.adapters.cli import services, wishes
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import follow, known_of, send
 from apportion.adapters.cli.failure import usage
@@ -27,7 +27,7 @@ _OPTIONS = {
     "name": "--name", "min_runtime_ms": "--min-runtime", "expected_runtime_ms": "--expected-runtime",
     "checkpoint_interval_ms": "--checkpoint-interval", "grace_ms": "--grace", "priority": "--priority",
     "max_failures": "--max-failures", "command": "the command", "cwd": "--cwd", "workload": "--id", "reason": "--reason",
-    **wishes.OPTIONS,
+    **wishes.OPTIONS, **services.OPTIONS,
 }  # fmt: skip
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Workload id, or its name (the newest of that name)")]
@@ -88,6 +88,12 @@ async def submit(
     max_failures: Annotated[int, typer.Option(metavar="N", help="Run again after this many failures")] = 0,
     auto_resume: wishes.AutoResume = True,
     movable: wishes.Movable = False,
+    replicas: services.Replicas = None,
+    gpus_per_traffic: services.PerTraffic = None,
+    swap: services.Swap = None,
+    startup: services.Startup = None,
+    hold: services.Hold = None,
+    penalty: services.Penalty = None,
     env: Annotated[
         list[str] | None, typer.Option(metavar="KEY[=VALUE]", help="Environment variable to pass; repeat for more")
     ] = None,
@@ -97,6 +103,9 @@ async def submit(
 ) -> Answer:
     """Ask for GPUs to run a command; print what the core decided."""
     command = _complete(place, command, budget, wait=wait)
+    service = services.service_of(
+        kind, replicas, gpus_per_traffic, swap_replicas=swap, startup_ms=startup, hold_ms=hold, penalty=penalty
+    )
     from apportion.core.events import WorkloadSubmitted
 
     async with opened(place) as source:
@@ -121,6 +130,7 @@ async def submit(
             block=block,
             **wishes.apart_of(apart),
             kind=kind,
+            service=service,
             name=name,
             min_runtime_ms=min_runtime,
             expected_runtime_ms=expected_runtime,

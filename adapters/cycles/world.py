@@ -14,7 +14,7 @@ from apportion.adapters.cycles.setting import jobs, setting_of
 from apportion.adapters.fairness.setting import START_MS, node_name, opening
 from apportion.adapters.simulation.dice import Dice
 from apportion.adapters.simulation.stated import OPERATOR, Stated, stated, tick_event
-from apportion.core.decisions import CycleBatch, RunCancelled, RunDrained, RunPlaced, RunPreempted, encode_batch
+from apportion.core.decisions import CycleBatch, RunPlaced, RunPreempted, RunStop, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.events import (
@@ -120,7 +120,7 @@ class World:
                 node = decision.pieces[0].node
                 self.live[decision.workload] = decision.run, node
                 self.say(RunStarted(workload=decision.workload, run=decision.run, node=node), node)
-            elif isinstance(decision, RunPreempted | RunCancelled | RunDrained):
+            elif isinstance(decision, RunStop):
                 run, node = self.live.pop(decision.workload)
                 ran_ms = self.now_ms - int(self.core.state.run.placed_ms[self.core.state.run.row_of[f"{decision.workload}#{run}"]])
                 self.say(RunCheckpointed(workload=decision.workload, run=run, progress_ms=ran_ms), node)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 from apportion.adapters.fairness.setting import START_MS, Setting, node_name, opening
 from apportion.adapters.simulation.job import Job
 from apportion.adapters.simulation.stated import OPERATOR, Stated, stated, tick_event
-from apportion.core.decisions import CycleBatch, RunCancelled, RunDrained, RunMoved, RunPlaced, RunPreempted
+from apportion.core.decisions import CycleBatch, RunPlaced, RunStop
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.events import (
@@ -119,7 +119,7 @@ class Play:
         for decision in batch.decisions:
             if isinstance(decision, RunPlaced):
                 self._place(decision)
-            elif isinstance(decision, RunPreempted | RunCancelled | RunDrained | RunMoved):
+            elif isinstance(decision, RunStop):
                 self._stop(decision.workload)
         for watcher in self._watchers:
             watcher.take(self.core, batch)

@@ -22,12 +22,9 @@ from apportion.adapters.simulation.trouble import Incident, Rates, incidents
 from apportion.core.decisions import (
     CycleBatch,
     NodeSuspended,
-    RunCancelled,
     RunClosed,
-    RunDrained,
-    RunMoved,
     RunPlaced,
-    RunPreempted,
+    RunStop,
     WorkloadClosed,
     WorkloadRejected,
 )
@@ -132,7 +129,7 @@ class World:
                 self.agents.place(at_ms, decision, self.open)
             elif isinstance(decision, RunClosed):
                 self.agents.close(f"{decision.workload}#{decision.run}")
-            elif isinstance(decision, (RunPreempted, RunCancelled, RunDrained, RunMoved)):
+            elif isinstance(decision, RunStop):
                 self.agents.ask_to_stop(at_ms, f"{decision.workload}#{decision.run}", decision.grace_until_ms)
             elif isinstance(decision, WorkloadClosed):
                 self._over(decision.workload, decision.outcome)

@@ -46,13 +46,8 @@ from apportion.core.events.register import (
     encode_event,
 )
 from apportion.core.events.runs import RunCheckpointed, RunFinished, RunLost, RunProgressed, RunStarted
-from apportion.core.events.workloads import (
-    DemandObserved,
-    ForecastPublished,
-    WorkloadCancelled,
-    WorkloadReprioritized,
-    WorkloadSubmitted,
-)
+from apportion.core.events.services import DemandObserved, ForecastPublished, Service
+from apportion.core.events.workloads import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 
 __all__ = [
     "EVENTS",
@@ -86,6 +81,7 @@ __all__ = [
     "RunLost",
     "RunProgressed",
     "RunStarted",
+    "Service",
     "UnknownType",
     "UnknownVersion",
     "WorkloadCancelled",

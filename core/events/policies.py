@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from apportion.core.events.event import Event
-from apportion.core.fields import Name, Text, WeightMilli
+from apportion.core.fields import Name, SharePpm, Text, WeightMilli
 from apportion.core.units import MS_PER_DAY
 
 
@@ -40,4 +40,6 @@ class PolicyActivated(Event, frozen=True):
     reservations_max: Annotated[int, Meta(ge=0, le=256)] | None = None  # waiting workloads that nodes are kept for; 8 at first
     backfill: Literal["easy", "conservative"] | None = None  # conservative: nobody delays who is in the plan; easy at first
     backfill_depth: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # waiting workloads in that plan; 1,000 at first
+    step_ms: Annotated[int, Meta(ge=60_000, le=4 * 3_600_000)] | None = None  # of the plan; 30 minutes at first
+    demand_ppm: SharePpm | None = None  # quantile of a forecast of traffic to keep ready for; 841,345 (one sigma above) at first
     reason: Text = ""

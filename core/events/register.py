@@ -34,13 +34,8 @@ from apportion.core.events.event import Event
 from apportion.core.events.log import ClockTick, CoreActivated, LogOpened
 from apportion.core.events.policies import PolicyActivated
 from apportion.core.events.runs import RunCheckpointed, RunFinished, RunLost, RunProgressed, RunStarted
-from apportion.core.events.workloads import (
-    DemandObserved,
-    ForecastPublished,
-    WorkloadCancelled,
-    WorkloadReprioritized,
-    WorkloadSubmitted,
-)
+from apportion.core.events.services import DemandObserved, ForecastPublished
+from apportion.core.events.workloads import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 
 EVENTS: dict[tuple[str, int], type[Event]] = {
     ("log.opened", 1): LogOpened,

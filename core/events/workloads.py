@@ -10,7 +10,8 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from apportion.core.events.event import Event
-from apportion.core.fields import BudgetPath, Count, Duration, GpusMilli, Kind, Labels, Name, SharePpm, Text
+from apportion.core.events.services import Service
+from apportion.core.fields import BudgetPath, Count, Duration, GpusMilli, Kind, Labels, Name, Text
 from apportion.core.units import MAX_PRIORITY
 
 
@@ -40,6 +41,7 @@ class WorkloadSubmitted(Event, frozen=True):
     apart: Name | None = None
     apart_level: Name | None = None  # None = node
     kind: Kind = "training"
+    service: Service | None = None  # of kind realtime: the shape is that of one replica, and traffic says how many there are
     name: Annotated[str, Meta(max_length=128)] = ""
     min_runtime_ms: Duration | None = None  # protected time; None = the pool's quantum; 0 = idle cycles only
     expected_runtime_ms: Duration = 0  # the user's limit, for backfill; 0 = not stated
@@ -67,20 +69,3 @@ class WorkloadReprioritized(Event, frozen=True):
     workload: Name
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
     reason: Text = ""
-
-
-class DemandObserved(Event, frozen=True):
-    """Traffic of a realtime workload, in thousandths of a unit of traffic. Recorded; planning follows it from core 2 on."""
-
-    workload: Name
-    traffic_milli: Count
-
-
-class ForecastPublished(Event, frozen=True):
-    """A forecaster's statement about a workload or a kind. Recorded; planning follows it from core 2 on."""
-
-    model: Name
-    target: Name
-    horizon_ms: Duration
-    quantiles_ppm: Annotated[tuple[SharePpm, ...], Meta(max_length=32)] = ()
-    values: Annotated[tuple[Count, ...], Meta(max_length=4_096)] = ()

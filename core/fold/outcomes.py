@@ -26,17 +26,19 @@ from apportion.core.decisions import (
     RunMoved,
     RunPlaced,
     RunPreempted,
+    RunRetired,
+    ServiceResized,
     WorkloadAdmitted,
     WorkloadClosed,
     WorkloadRejected,
 )
 from apportion.core.errors import check
-from apportion.core.fold import holds
+from apportion.core.fold import holds, services
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
+from apportion.core.fold.waiting import dequeue, enqueue
 from apportion.core.fold.wishes import drop_wish
-from apportion.core.fold.workloads import dequeue, enqueue
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome, Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
@@ -72,7 +74,10 @@ def _said(state: State, decision: Rejected | WorkloadRejected) -> None:
 
 
 def _admitted(state: State, decision: WorkloadAdmitted) -> None:
-    row = _workload(state, decision.workload)
+    row = state.workload.row_of.get(decision.workload)
+    if row is None:
+        services.admitted(state, decision)
+        return
     check(state.workload.cells.state[row] == schema.NEW, state.counters.seq, f"{decision.workload} is admitted twice")
     enqueue(state, row)
 
@@ -190,6 +195,12 @@ def _moved(state: State, decision: RunMoved) -> None:
     holds.hold(state, int(state.run.workload[run]), decision.pieces, schema.HOLD_MOVED)
 
 
+def _retired(state: State, decision: RunRetired) -> None:
+    run = _run(state, decision.workload, decision.run)
+    _stop(state, run, schema.STOP_RETIRE, decision.grace_until_ms, state.counters.seq)
+    services.retired(state, decision)
+
+
 def _closed_run(state: State, decision: RunClosed) -> None:
     run = _run(state, decision.workload, decision.run)
     outcome = Outcome(decision.outcome)
@@ -229,14 +240,24 @@ def _closed_run(state: State, decision: RunClosed) -> None:
 
 
 def _closed_workload(state: State, decision: WorkloadClosed) -> None:
+    service = state.service.row_of.get(decision.workload)
+    if service is not None:
+        drop_wish(state, state.service.cells.wish[service])
+        services.remove_service(state, service)
+        _keep_id(state, decision.workload)
+        return
     row = _workload(state, decision.workload)
     if state.workload.cells.state[row] in (schema.PENDING, schema.HELD):
         dequeue(state, row)
         drop_hold(state, row)
     state.budget.cells.workloads[state.workload.cells.budget[row]] -= 1
-    drop_wish(state, row)
+    drop_wish(state, state.workload.cells.wish[row])
     state.workload.remove(row)
-    closed = state.closed.add(decision.workload)
+    _keep_id(state, decision.workload)
+
+
+def _keep_id(state: State, workload: str) -> None:
+    closed = state.closed.add(workload)
     state.closed.cells.closed_ms[closed] = state.counters.time_ms
 
 
@@ -273,6 +294,8 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     RunCancelled: _cancelled,
     RunDrained: _drained,
     RunMoved: _moved,
+    RunRetired: _retired,
+    ServiceResized: services.resized,
     MovesProposed: holds.proposed,
     GpusReserved: holds.reserved,
     RunClosed: _closed_run,

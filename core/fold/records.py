@@ -15,7 +15,7 @@ from apportion.core import events, lag, ledger
 from apportion.core.decisions import Rejected, WorkloadRejected
 from apportion.core.envelope import MAX_BODY_BYTES, Record, Whole, decode_envelope, split_subject, too_deep
 from apportion.core.errors import LogGap
-from apportion.core.fold import budgets, grants, nodes, runs, setup, workloads
+from apportion.core.fold import budgets, grants, nodes, runs, services, setup, workloads
 from apportion.core.fold.access import No, is_operator, not_permitted
 from apportion.core.fold.beats import UNREADABLE
 from apportion.core.reasons import Refusal
@@ -197,16 +197,6 @@ def _refuse(state: State, seq: int, parts: tuple[str, str], no: No, event: event
     )  # fmt: skip
 
 
-def _recorded(_state: State, _event: events.Event, _principal: str, _seq: int) -> No | None:
-    return None
-
-
-def _demand(state: State, event: events.DemandObserved, _principal: str, _seq: int) -> No | None:
-    if event.workload not in state.workload.row_of:
-        return No(Refusal.UNKNOWN_WORKLOAD, "workload", entity=event.workload)
-    return None
-
-
 _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = {
     events.LogOpened: setup.log_opened,
     events.CoreActivated: setup.core_activated,
@@ -234,8 +224,8 @@ _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = 
     events.RunProgressed: runs.run_progressed,
     events.RunFinished: runs.run_finished,
     events.RunLost: runs.run_lost,
-    events.DemandObserved: _demand,
-    events.ForecastPublished: _recorded,
+    events.DemandObserved: services.demand_observed,
+    events.ForecastPublished: services.forecast_published,
     events.ClockTick: _tick,
 }
 _QUIET = (events.NodeHeartbeat, events.RunProgressed, events.DemandObserved, events.ForecastPublished, events.ClockTick)

@@ -145,6 +145,8 @@ def outcome_of(state: State, run: int, reported: str) -> Outcome:
         return Outcome.DRAINED
     if cause == schema.STOP_MOVE:
         return Outcome.MOVED
+    if cause == schema.STOP_RETIRE:
+        return Outcome.RETIRED
     if any(int(state.gpu.broken[gpu]) for gpu in gpus_of_run(state, run)):
         return Outcome.NODE_LOST
     return Outcome.FAILED

@@ -14,7 +14,7 @@ from apportion.core.reasons import Refusal
 from apportion.core.state import schema
 from apportion.core.state.codes import MOVES_CODE, PACKING_CODE, POLICY_CODE
 from apportion.core.state.state import State
-from apportion.core.units import PPM
+from apportion.core.units import PLAN_STEP_MS, PPM
 
 CORE_NUMBER = 1  # the logic this code implements; raised with every change that changes a decision
 
@@ -28,6 +28,7 @@ IDLE_HOLD_MS = 1_800_000
 HALF_LIFE_MS = 7 * 24 * 3_600_000
 RESERVATIONS_MAX = 8
 BACKFILL_DEPTH = 1_000
+DEMAND_PPM = 841_345  # one standard deviation above the median
 
 REFUND_RULES = {
     "unconfirmed": schema.REFUND_UNCONFIRMED,
@@ -96,6 +97,8 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     pool.reservations_max[row] = RESERVATIONS_MAX
     pool.backfill[row] = schema.EASY
     pool.backfill_depth[row] = BACKFILL_DEPTH
+    pool.step_ms[row] = PLAN_STEP_MS
+    pool.demand_ppm[row] = DEMAND_PPM
     budget.pool[root] = row
     budget.parent[root] = -1
     budget.share_ppm[root] = PPM
@@ -126,7 +129,7 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         )  # fmt: skip
     for name in (
         "quantum_ms", "horizon_ms", "protected_cap_ms", "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "bank_ms",
-        "idle_hold_ms", "reservations_max", "backfill_depth",
+        "idle_hold_ms", "reservations_max", "backfill_depth", "step_ms", "demand_ppm",
     ):  # fmt: skip
         value = getattr(event, name)
         if value is not None:

@@ -1,20 +1,23 @@
 """Fold of what people ask for: submissions, cancellations, order inside a budget.
 
-A submission is checked whole at the door: rights, budget, pool, shape (``shapes``). The cycle answers with ``workload.admitted``.
+A submission is checked whole at the door: rights, budget, pool, shape (``shapes``), and what makes it a service (``services``). The
+cycle answers with ``workload.admitted``.
 """
 
 from __future__ import annotations
 
-from apportion.core import ledger
 from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 from apportion.core.fold import users
-from apportion.core.fold.access import No, is_operator, may_administer, may_charge, not_permitted, principal_row
+from apportion.core.fold.access import No, may_administer, may_charge, not_permitted, principal_row
+from apportion.core.fold.services import cannot_serve, take_service
 from apportion.core.fold.shapes import Shape, shape_of
 from apportion.core.fold.wishes import take_wish
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
 from apportion.core.state.queue import insert_queued, remove_queued
+from apportion.core.state.services import replicas_of
 from apportion.core.state.state import State
+from apportion.core.units import SERVICE_AHEAD
 
 
 def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, Shape] | No:
@@ -35,9 +38,10 @@ def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, Shape] 
             refusal = No(Refusal.MIN_RUNTIME_ABOVE_CAP, "min_runtime_ms", numbers={"cap_ms": cap})
         else:
             shape = shape_of(state, pool, event)
-            if not isinstance(shape, No):
+            no = shape if isinstance(shape, No) else cannot_serve(state, pool, event, shape)
+            if not isinstance(shape, No) and no is None:
                 return line, pool, shape
-            refusal = shape
+            refusal = no or refusal
     return refusal
 
 
@@ -45,7 +49,8 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
     """Take a workload in; the next cycle admits it."""
     if not may_charge(state, principal, event.budget):
         return not_permitted(principal, f"charge {event.budget}")
-    if event.workload in state.workload.row_of or event.workload in state.closed.row_of:
+    taken = (state.workload, state.service, state.closed)
+    if any(event.workload in table.row_of for table in taken):
         return No(Refusal.DUPLICATE, "workload", "the id is taken", entity=event.workload)
     found = _line_for(state, event)
     if isinstance(found, No):
@@ -55,6 +60,9 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
         line = users.line_of(state, line, principal)
     if event.movable and not event.auto_resume:
         return No(Refusal.INVALID_DATA, "movable", "what is moved is started again: it must resume", entity=event.workload)
+    if event.service is not None:
+        take_service(state, event, line, pool, shape, principal, seq)
+        return None
     table = state.workload
     row = table.add(event.workload)
     quantum = int(state.pool.quantum_ms[pool])
@@ -91,13 +99,37 @@ def _find(state: State, name: str, principal: str, what: str) -> int | No:
         return No(Refusal.WORKLOAD_ENDED if known else Refusal.UNKNOWN_WORKLOAD, "workload", entity=name)
     path = state.budget_path(int(state.workload.budget[row]))
     owner = state.principal.keys[int(state.workload.submitter[row])]
-    if principal != owner and not is_operator(state, principal) and not may_administer(state, principal, path):
-        return not_permitted(principal, f"{what} {name}: it belongs to {owner}")
+    if principal != owner and not may_administer(state, principal, path):
+        return _not_his(principal, what, name, owner)
     return row
 
 
+def _not_his(principal: str, what: str, name: str, owner: str) -> No:
+    return not_permitted(principal, f"{what} {name}: it belongs to {owner}")
+
+
+def _find_service(state: State, name: str, principal: str, what: str) -> int | No | None:
+    row = state.service.row_of.get(name)
+    if row is None:
+        return None
+    path = state.budget_path(int(state.service.budget[row]))
+    owner = state.principal.keys[int(state.service.submitter[row])]
+    return row if principal == owner or may_administer(state, principal, path) else _not_his(principal, what, name, owner)
+
+
 def workload_cancelled(state: State, event: WorkloadCancelled, principal: str, seq: int) -> No | None:
-    """Withdraw; the cycle closes it, or stops its run."""
+    """Withdraw; the cycle closes it, or stops its run. A service goes with all its replicas."""
+    service = _find_service(state, event.workload, principal, "cancel")
+    if isinstance(service, No):
+        return service
+    if service is not None:
+        if state.service.cancel_seq[service]:
+            return No(Refusal.DUPLICATE, "workload", "it is being cancelled already", entity=event.workload)
+        state.service.cancel_seq[service] = seq
+        replicas = (state.workload.column("service") == service + 1) & (state.workload.column("cancel_seq") == 0)
+        state.workload.column("cancel_seq")[replicas] = seq
+        state.counters.dirty = 1
+        return None
     row = _find(state, event.workload, principal, "cancel")
     if isinstance(row, No):
         return row
@@ -109,35 +141,30 @@ def workload_cancelled(state: State, event: WorkloadCancelled, principal: str, s
 
 
 def workload_reprioritized(state: State, event: WorkloadReprioritized, principal: str, _seq: int) -> No | None:
-    """Change its place in its budget's queue."""
+    """Change its place in its budget's queue; of a service, that of its replicas too."""
+    service = _find_service(state, event.workload, principal, "reprioritize")
+    if isinstance(service, No):
+        return service
+    if service is not None:
+        state.service.priority[service] = event.priority + SERVICE_AHEAD
+        for replica in replicas_of(state, service):
+            _put_at(state, replica, event.priority + SERVICE_AHEAD)
+        state.counters.dirty = 1
+        return None
     row = _find(state, event.workload, principal, "reprioritize")
     if isinstance(row, No):
         return row
-    queued = int(state.workload.state[row]) in (schema.PENDING, schema.HELD)
-    if queued:
-        remove_queued(state, row)
-    state.workload.priority[row] = event.priority
-    if queued:
-        insert_queued(state, row)
+    if state.workload.service[row]:
+        return No(Refusal.INVALID_DATA, "workload", "a replica: name its service", entity=event.workload)
+    _put_at(state, row, event.priority)
     state.counters.dirty = 1
     return None
 
 
-def enqueue(state: State, row: int) -> None:
-    """Make a workload pending and count its demand (idle-cycle work is nobody's demand)."""
-    state.workload.cells.state[row] = schema.PENDING
-    insert_queued(state, row)
-    _count_demand(state, row, 1)
-
-
-def dequeue(state: State, row: int) -> None:
-    """Take a workload out of the queue; its demand is running or gone."""
-    remove_queued(state, row)
-    _count_demand(state, row, -1)
-
-
-def _count_demand(state: State, row: int, sign: int) -> None:
-    cells = state.workload.cells
-    if cells.min_runtime_ms[row]:
-        ledger.accrue(state, state.counters.time_ms)
-        ledger.add_demand(state, cells.budget[row], sign * cells.gpus_milli[row])
+def _put_at(state: State, row: int, priority: int) -> None:
+    queued = int(state.workload.state[row]) in (schema.PENDING, schema.HELD)
+    if queued:
+        remove_queued(state, row)
+    state.workload.priority[row] = priority
+    if queued:
+        insert_queued(state, row)

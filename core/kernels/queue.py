@@ -1,7 +1,7 @@
 """The pending queue as one sorted int64 array of workload rows.
 
-Order: budget row ascending, then priority descending, then sequence of submission ascending; the sequence is unique, so
-the order is total. Naive equivalent: ``sorted(rows, key=lambda r: (budget[r], -priority[r], seq[r]))``.
+Order: budget row ascending, then priority descending, then sequence of submission ascending, then row: replicas of a service
+share a submission. Naive equivalent: ``sorted(rows, key=lambda r: (budget[r], -priority[r], seq[r], r))``.
 
 Pure functions of the arrays given; ``insert`` and ``remove`` shift the array in place and return what they did. The
 caller keeps the count.
@@ -24,7 +24,9 @@ def _before(a: int, b: int, budget: I64, priority: I64, seq: I64) -> bool:
         return budget[a] < budget[b]
     if priority[a] != priority[b]:
         return priority[a] > priority[b]
-    return seq[a] < seq[b]
+    if seq[a] != seq[b]:
+        return seq[a] < seq[b]
+    return a < b
 
 
 @njit(cache=True)

@@ -251,7 +251,7 @@ def _insert_in_order(rows: I64, workload: I64, priority: I64, placed_ms: I64, se
             elif placed_ms[other] != placed_ms[run]:
                 ahead = placed_ms[other] < placed_ms[run]
             else:
-                ahead = seq[over] < seq[row]
+                ahead = seq[over] <= seq[row]  # replicas of a service share one: then the run's row
             if ahead:
                 break
             rows[at] = other
@@ -266,7 +266,7 @@ def funded_runs(
 ) -> None:  # fmt: skip
     """Walk the runs of each leaf in order; ``within[run]`` = 1 while at least half of the run fits its allowance (rule 1.5).
 
-    The order is priority, then start, then submission. A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that
+    The order is priority, start, submission, row. A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that
     fails makes it and all later ones unfunded. ``before[run]`` gets the funded milli-GPU ahead of it. Runs not ``walked`` are left
     alone.
     """

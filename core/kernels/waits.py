@@ -26,7 +26,8 @@ def _position(queue: I64, low: int, high: int, row: int, priority: I64, seq: I64
     while low < high:
         middle = (low + high) >> 1
         other = queue[middle]
-        if priority[other] > priority[row] or (priority[other] == priority[row] and seq[other] < seq[row]):
+        same = priority[other] == priority[row]
+        if priority[other] > priority[row] or (same and (seq[other] < seq[row] or (seq[other] == seq[row] and other < row))):
             low = middle + 1
         else:
             high = middle

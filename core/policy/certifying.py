@@ -17,7 +17,8 @@ from apportion.core.state import schema
 from apportion.core.state.codes import POLICIES
 from apportion.core.state.holdings import pieces_of
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, gpu_us
+from apportion.core.state.work import unsaved_us
+from apportion.core.units import MILLI
 
 Numbers = Callable[[int, list[int]], dict[str, int]]  # of a victim (run row), and of those gone before it that counted
 
@@ -44,7 +45,7 @@ def write_plan(
             victim_running_milli=int(shares.running[leaf]) - before,
             victim_allowance_milli=int(shares.allowance[leaf]),
             ran_ms=now_ms - int(run.placed_ms[victim]),
-            lost_gpu_us=gpu_us(milli, now_ms - int(run.checkpoint_ms[victim])),
+            lost_gpu_us=unsaved_us(state, victim, now_ms),
             freed_milli=freed,
             needed_milli=need,
             policy=POLICIES[int(state.pool.policy[int(table.pool[workload])])],
@@ -67,7 +68,7 @@ def write_moves(
 ) -> None:
     """Write that runs (rows) must stop and start again on other GPUs (rows), so that ``workload`` starts on ``gpus``."""
     table, run, now_ms = state.workload, state.run, state.counters.time_ms
-    lost_us = {row: gpu_us(int(run.gpus_milli[row]), now_ms - int(run.checkpoint_ms[row])) for row in moves}
+    lost_us = {row: unsaved_us(state, row, now_ms) for row in moves}
     moved = sum(int(run.gpus_milli[row]) for row in moves)
     free = int(state.pool.idle_milli[int(table.pool[workload])])
     for row, places in moves.items():

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from apportion.core.kernels import targets as target_kernels
 from apportion.core.kernels import victims as victim_kernels
 from apportion.core.policy.fitting import find_gpus
+from apportion.core.state import work
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
@@ -47,7 +48,7 @@ def costs_of(state: State, counted_milli: I64, rank: I64, quantum_ms: int) -> I6
     """Return what it costs that each run goes, as ``preempting`` lists it; ``counted_milli`` of its GPUs were promised anything."""
     run, now_ms = state.run, state.counters.time_ms
     milli = run.column("gpus_milli")
-    unsaved_ms = np.minimum(now_ms - run.column("checkpoint_ms"), quantum_ms)
+    unsaved_ms = np.minimum(work.unsaved_ms(state), quantum_ms)
     cost = np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
     cost[:, 0] = counted_milli * unsaved_ms
     cost[:, 1] = counted_milli

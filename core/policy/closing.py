@@ -4,7 +4,8 @@ A pure function of the run's columns. Refund (hardware lost the work, not the bu
 last checkpoint, the whole run, or only what was charged after the last sign of life; the last is always given back. The
 reservation that was not used is void. A preempted, drained, moved, lost or failed-to-start workload is queued again with its
 safe progress when it may resume; preemptions and lost nodes are not failures. But attempts without progress back off: after the
-second run in a row that brought nothing safe the workload waits, each time twice as long; new safe progress ends that.
+second run in a row that brought nothing safe the workload waits, each time twice as long; new safe progress ends that. A replica of
+a service is queued again whatever ended it, unless it is retired.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from apportion.core.reasons import OTHERS_WISH, RESUMABLE, Outcome
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOMES
 from apportion.core.state.state import State
+from apportion.core.state.work import unsaved_us
 from apportion.core.units import gpu_us
 
 BACKOFF_FIRST_MS = 10_000
@@ -47,7 +49,7 @@ def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
     back_charged, back_unfunded = _refund(state, row, outcome, end_ms, charged, unfunded)
     lost_us = 0
     if outcome is not Outcome.SUCCEEDED:
-        lost_us = gpu_us(milli, end_ms - int(run.checkpoint_ms[row]))
+        lost_us = unsaved_us(state, row, end_ms)
     unused_ms = max(0, int(run.protected_until_ms[row]) - end_ms)
     requeued, not_before_ms = _next_attempt(state, row, outcome, end_ms)
     emit(
@@ -128,7 +130,12 @@ def _refund(state: State, row: int, outcome: Outcome, end_ms: int, charged: int,
 def _next_attempt(state: State, row: int, outcome: Outcome, end_ms: int) -> tuple[bool, int]:
     """Return whether the run's workload is queued again, and not before when."""
     table, workload = state.workload, int(state.run.workload[row])
-    if table.cancel_seq[workload] or outcome in (Outcome.SUCCEEDED, Outcome.CANCELLED):
+    if table.cancel_seq[workload] or table.retired[workload]:
+        return False, 0
+    if table.service[workload]:
+        waits_ms = _replica_waits_ms(state, workload, outcome)
+        return True, end_ms + waits_ms if waits_ms else 0
+    if outcome in (Outcome.SUCCEEDED, Outcome.CANCELLED):
         return False, 0
     if outcome in RESUMABLE:
         fruitless = int(table.fruitless[workload])  # before this run
@@ -147,17 +154,29 @@ def _next_attempt(state: State, row: int, outcome: Outcome, end_ms: int) -> tupl
     return False, 0
 
 
+def _replica_waits_ms(state: State, workload: int, outcome: Outcome) -> int:
+    """Return how long a replica waits until it is started again, whatever ended it; what ends by itself backs off as it repeats."""
+    if outcome in RESUMABLE:
+        return 0
+    table = state.workload
+    again = int(table.start_failures[workload] if outcome is Outcome.START_FAILED else table.failures[workload])
+    return BACKOFF_FIRST_MS << min(again, BACKOFF_DOUBLINGS)
+
+
 def close_workloads(state: State, emit: Emit) -> None:
     """Write the end of workloads that are over, and of cancelled ones that do not run."""
     table = state.workload
     phases = table.column("state")
-    over = (phases == schema.OVER) | ((phases != schema.RUNNING) & (table.column("cancel_seq") > 0))
+    withdrawn = (table.column("cancel_seq") > 0) | (table.column("retired") > 0)
+    over = (phases == schema.OVER) | ((phases != schema.RUNNING) & withdrawn)
     for row in (int(ended) for ended in np.flatnonzero(over)):
         waiting = int(table.state[row]) != schema.OVER
         cancelled = bool(table.cancel_seq[row])
         outcome = Outcome.CANCELLED if waiting else OUTCOMES[int(table.outcome[row]) - 1]
         if cancelled and outcome is not Outcome.SUCCEEDED:
             outcome = Outcome.CANCELLED
+        if table.retired[row] and not cancelled:
+            outcome = Outcome.RETIRED
         emit(
             WorkloadClosed(
                 workload=table.keys[row], outcome=outcome.value, runs=int(table.run_no[row]), event_seq=int(table.cancel_seq[row])

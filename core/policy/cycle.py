@@ -1,7 +1,8 @@
 """One cycle: the order in which phases decide. Everything else is in the phases.
 
 A pure function of the state at a folded tick. The order is part of the logic number: refusals first, then what is late, the
-accounts of what ended, admissions, grants that are due, funding, drains, starts, and last the reasons of what still waits.
+accounts of what ended, admissions, the size of services, grants that are due, funding, drains, starts, and last the reasons of
+what still waits.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import WorkloadAdmitted
-from apportion.core.policy import closing, draining, expire, explaining, funding, granting, idling, placing
+from apportion.core.policy import closing, draining, expire, explaining, funding, granting, idling, placing, resizing
 from apportion.core.policy.emit import Emit
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -27,6 +28,7 @@ def run_cycle(state: State, emit: Emit) -> None:
     draining.shut_nodes(state, emit)
     closing.close_workloads(state, emit)
     admit(state, emit)
+    resizing.resize(state, emit)
     granting.issue_due(state, emit)
     idling.note_idle(state, emit)
     shares = funding.shares_of(state)

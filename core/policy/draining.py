@@ -27,7 +27,8 @@ from apportion.core.policy.starting import add_running
 from apportion.core.reasons import NodeReason, Payer
 from apportion.core.state import schema
 from apportion.core.state.state import State
-from apportion.core.units import NEVER_MS, gpu_us
+from apportion.core.state.work import unsaved_us
+from apportion.core.units import NEVER_MS
 
 I64 = NDArray[np.int64]
 Bits = NDArray[np.bool_]
@@ -72,7 +73,7 @@ def ask_to_go(state: State, emit: Emit, shares: Shares) -> None:
                 payer=(Payer.BUDGET if funded else Payer.UNFUNDED).value,
                 forced=bool(asks.forced[entry]),
                 saved=bool(asks.saved[entry]),
-                lost_gpu_us=gpu_us(int(run.gpus_milli[row]), now_ms - int(run.checkpoint_ms[row])),
+                lost_gpu_us=unsaved_us(state, row, now_ms),
             )
         )
         add_running(state, shares, workload, -1)

@@ -23,6 +23,7 @@ _STOPPED = {
     schema.STOP_CANCEL: Outcome.CANCELLED,
     schema.STOP_DRAIN: Outcome.DRAINED,
     schema.STOP_MOVE: Outcome.MOVED,
+    schema.STOP_RETIRE: Outcome.RETIRED,
 }
 
 

@@ -35,7 +35,8 @@ from apportion.core.state.holdings import gpus_of_run, pieces_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.state.wishes import wish_of
-from apportion.core.units import MILLI, gpu_us
+from apportion.core.state.work import unsaved_us
+from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
 
@@ -97,7 +98,7 @@ def _propose(state: State, emit: Emit, workload: int, plan: Plan | None) -> None
                 workload=table.keys[int(run.workload[row])],
                 run=int(run.run_no[row]),
                 pieces=pieces_of(state, gpus, _each(state, int(run.workload[row]))),
-                lost_gpu_us=gpu_us(int(run.gpus_milli[row]), state.counters.time_ms - int(run.checkpoint_ms[row])),
+                lost_gpu_us=unsaved_us(state, row, state.counters.time_ms),
             )
             for row, gpus in plan.moves.items()
         )

@@ -14,7 +14,7 @@ PLACED, STARTED, STOPPING, ENDED = 1, 2, 3, 4
 # run.payer
 PAYER_BUDGET, PAYER_UNFUNDED = 1, 2
 # run.stop_cause
-STOP_NONE, STOP_PREEMPT, STOP_CANCEL, STOP_DRAIN, STOP_MOVE = 0, 1, 2, 3, 4
+STOP_NONE, STOP_PREEMPT, STOP_CANCEL, STOP_DRAIN, STOP_MOVE, STOP_RETIRE = 0, 1, 2, 3, 4, 5
 # pool.moves
 MOVES_NONE, MOVES_PROPOSE, MOVES_CARRY_OUT = 0, 1, 2
 # workload.hold
@@ -56,6 +56,8 @@ class PoolTable(Table):
     reservations_max: Column  # workloads that nodes are kept for
     backfill: Column
     backfill_depth: Column  # workloads that conservative backfill plans
+    step_ms: Column  # between two instants of the plan
+    demand_ppm: Column  # quantile of a forecast of traffic that services are kept ready for
     levels: Column  # of its topology, above the node
     supply_milli: Column  # rates now
     down_milli: Column
@@ -220,6 +222,52 @@ class WorkloadTable(Table):
     told_ms: Column  # when its reservation said that it starts, as last explained; 0 = it has none
     late_ms: Column  # how much later than that it was when that was last said; 0 = it was not
     outcome: Column  # of the last run: index into Outcome + 1
+    service: Column  # row + 1 of the service that it is a replica of; 0 = of none
+    retired: Column  # 1 = its service needs it no more
+    forecast_ms: Column  # how long it runs in all, as forecast; 0 = nothing was
+
+
+class ServiceTable(Table):
+    """Realtime workloads that are as many replicas as their traffic needs. Key: workload id; a replica is a workload of its own."""
+
+    state: Column  # NEW until it is admitted, then RUNNING
+    budget: Column
+    pool: Column
+    submitter: Column
+    event_seq: Column
+    nodes: Column  # of one replica, as all that follows up to its priority
+    milli_per_node: Column
+    wish: Column
+    min_runtime_ms: Column
+    grace_ms: Column
+    priority: Column
+    min_replicas: Column
+    max_replicas: Column
+    milli_per_traffic: Column  # GPUs that a unit of traffic needs
+    swap_replicas: Column  # by how many it may differ between two instants of the plan; -1 = no bound
+    startup_ms: Column
+    hold_ms: Column
+    penalty: Column
+    replicas: Column  # that it is to have now
+    made: Column  # number of the last one made
+    base: Column  # replicas that it was to have when the step of its last change began
+    step: Column  # number of that step: instant / step_ms of its pool
+    traffic_milli: Column  # as last observed
+    observed_ms: Column  # when; 0 = never
+    peak: Column  # most replicas that observed traffic needed in the part of time of that observation
+    peak_before: Column  # and in the part before that
+    forecast_ms: Column  # up to when there is a forecast; 0 = none
+    cancel_seq: Column  # sequence of the accepted cancellation; 0 = none
+
+
+class ForecastTable(Table):
+    """Traffic that is forecast, by step. No key; those of a service are replaced together."""
+
+    service: Column  # row + 1; 0 in a free row
+    from_ms: Column
+    until_ms: Column
+    traffic_milli: Column  # at the quantile that the pool keeps ready for
+    median_milli: Column
 
 
 class RunTable(Table):

@@ -9,7 +9,7 @@ with live as (
         w.name, w.principal, w.kind, w.gpus_milli, w.nodes, w.min_runtime_ms, w.expected_runtime_ms,
         w.seq as submitted_seq, w.time_ms as submitted_ms,
         coalesce((select arg_max(p.priority, p.seq) from fact.priority as p where p.workload = s.workload and p.seq <= $seq), w.priority)
-            as priority
+            + if(w.service <> '', 2000001, 0) as priority
     from mart.state_at($seq) as s join fact.workload as w using (workload)
 ),
 placed as (

@@ -10,7 +10,7 @@ asked as (
     from fact.workload as w
     left join first_start as f using (workload)
     left join (select workload from fact.workload_end where seq <= $seq) as e using (workload)
-    where w.admitted_seq <= $seq and w.admitted_seq > 0 and w.time_ms >= $since_ms
+    where w.workload not in (select workload from fact.service) and w.admitted_seq <= $seq and w.admitted_seq > 0 and w.time_ms >= $since_ms
         and ($budget is null or w.budget = $budget or starts_with(w.budget, $budget || '/'))
 )
 select gpus_milli, count(*) as submitted, count(wait_ms) as started, count(*) filter (waiting) as waiting,

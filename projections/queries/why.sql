@@ -21,7 +21,8 @@ spoken as (
 place as (
     select position from (
         select s.workload, row_number() over (order by coalesce(
-            (select arg_max(p.priority, p.seq) from fact.priority as p where p.workload = s.workload and p.seq <= $seq), w.priority) desc,
+            (select arg_max(p.priority, p.seq) from fact.priority as p where p.workload = s.workload and p.seq <= $seq), w.priority)
+                + if(w.service <> '', 2000001, 0) desc,
             w.seq) as position
         from mart.state_at($seq) as s join fact.workload as w using (workload) join it on it.pool = s.pool and it.budget = s.budget
         where s.state = 'pending'

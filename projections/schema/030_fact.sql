@@ -57,7 +57,63 @@ create table fact.workload (
     auto_resume boolean,
     movable boolean,
     max_failures bigint,
-    command varchar        -- JSON list
+    command varchar,       -- JSON list
+    service varchar        -- that it is a replica of; '' = of none. Then time_ms is when it was made
+);
+
+-- Realtime services: what makes a workload as many replicas as its traffic needs.
+create table fact.service (
+    workload varchar,
+    seq bigint,            -- of the submission
+    admitted_seq bigint,
+    admitted_ms bigint,
+    pool varchar,
+    budget varchar,
+    gpus_milli bigint,     -- of one replica
+    min_replicas bigint,
+    max_replicas bigint,
+    gpus_milli_per_traffic bigint,
+    swap_replicas bigint,  -- between two instants of the plan; -1 = no bound
+    startup_ms bigint,
+    hold_ms bigint,
+    penalty bigint
+);
+
+-- How many replicas a service was to have, from this decision on.
+create table fact.resize (
+    seq bigint,
+    position bigint,
+    time_ms bigint,
+    workload varchar,
+    before bigint,
+    replicas bigint,
+    gpus_milli bigint,     -- of one replica
+    why varchar,           -- Resize
+    bound varchar,         -- Bound; '' = it is what it needs
+    need bigint,
+    traffic_milli bigint   -- -1 = none was known
+);
+
+-- Traffic of services, as observed.
+create table fact.demand (
+    seq bigint,
+    time_ms bigint,
+    workload varchar,
+    traffic_milli bigint
+);
+
+-- What was forecast: a row per step and quantile; of a runtime one row per quantile, in milliseconds.
+create table fact.forecast (
+    seq bigint,
+    time_ms bigint,
+    principal varchar,
+    model varchar,
+    target varchar,
+    of varchar,            -- traffic or runtime
+    quantile_ppm bigint,
+    from_ms bigint,
+    until_ms bigint,
+    value bigint
 );
 
 -- What it asked for beside so many GPUs on so many nodes. No row: nothing, and one pool.

@@ -147,7 +147,7 @@ group by all;
 -- A workload by its id, or by the name its owner gave it (the newest of that name).
 create macro mart.workload_named(x, q) as coalesce(
     (select max(workload) from fact.workload where workload = x),
-    (select arg_max(workload, seq) from fact.workload where name = x and seq <= q and name <> ''),
+    (select arg_max(workload, seq) from fact.workload where name = x and seq <= q and name <> '' and service = ''),
     x
 );
 

@@ -26,6 +26,7 @@ from apportion.core.decisions import (
     RunMoved,
     RunPlaced,
     RunPreempted,
+    RunRetired,
     WorkloadAdmitted,
     WorkloadClosed,
 )
@@ -189,7 +190,7 @@ class Books:
             self._preempted(state, decision, batch)
         elif isinstance(decision, RunMoved):
             self.moving[decision.workload] = self.live[f"{decision.workload}#{decision.run}"]
-        elif isinstance(decision, RunCancelled | RunDrained):
+        elif isinstance(decision, RunCancelled | RunDrained | RunRetired):
             self.live[f"{decision.workload}#{decision.run}"].stopping = True
         elif isinstance(decision, GpusReserved):
             self.held.pop(decision.workload, None)
@@ -350,6 +351,8 @@ class Books:
             self.fruitless[closed.workload] = 0 if fruitful else in_a_row
             return
         self.fruitless[closed.workload] = 0 if fruitful else in_a_row + 1
+        if closed.workload.rpartition(":")[0] in self.admitted:
+            in_a_row = 0  # a replica brings nothing home
         wait_ms = 0 if fruitful or not in_a_row or not closed.requeued else min(10_000 << min(in_a_row - 1, 60), 640_000)
         assert closed.not_before_ms == (closed.end_ms + wait_ms if wait_ms else 0), f"after {in_a_row} in vain: {closed}"
 

@@ -61,11 +61,13 @@ class Seeded:
 class Chaos:
     """Appends to ``story``; also a watcher of it, to know what was decided."""
 
-    def __init__(self, story: Story, dice: Dice, policies: Sequence[Any] = ()) -> None:
+    def __init__(self, story: Story, dice: Dice, policies: Sequence[Any] = (), *, serving: bool = False) -> None:
         self.story = story
         self.dice = dice
         self.policies = policies  # that pools are given, one after the other; none = they stay fair
+        self.serving = serving  # there are services too
         self.made = 0
+        self.served = 0
         self.beats: dict[str, int] = {}
         self.live: dict[str, tuple[str, ...]] = {}  # run -> nodes, lead first
         self.gone: list[str] = []
@@ -77,7 +79,7 @@ class Chaos:
         for decision in batch.decisions if batch is not None else ():
             if isinstance(decision, d.RunPlaced):
                 self.live[f"{decision.workload}#{decision.run}"] = tuple(piece.node for piece in decision.pieces)
-            elif isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained | d.RunMoved):
+            elif isinstance(decision, d.RunStop):
                 self.stopping.append(f"{decision.workload}#{decision.run}")
             elif isinstance(decision, d.RunClosed):
                 name = f"{decision.workload}#{decision.run}"
@@ -156,6 +158,21 @@ class Chaos:
         self._report(ev.RunFinished, "piece2#1", "agent-r2", node="r2", outcome="stopped")
         tick(1_000)
 
+    def breathing(self) -> None:
+        """Tell how a service grows and shrinks, in a pool of its own; no choice is left to the dice."""
+        self.story.tell(ev.PoolDefined(pool="t"))
+        self.story.tell(ev.BudgetSet(pool="t", budget="A", share_ppm=1_000_000))
+        self.story.tell(ev.NodeJoined(node="t1", pool="t", gpus=2, agent="agent-t1"))
+        service = ev.Service(min_replicas=1, max_replicas=2, gpus_milli_per_traffic=1_000, hold_ms=60_000)
+        event = ev.WorkloadSubmitted(
+            workload="lung", budget="A", pools=("t",), gpus_milli=1_000, kind="realtime", min_runtime_ms=0, service=service
+        )
+        self.story.tell(event)
+        for traffic_milli in (2_000, 1_000, 1_000, 1_000):
+            self.story.tell(ev.DemandObserved(workload="lung", traffic_milli=traffic_milli))
+            self.story.tick()
+            self.story.now_ms += 60_000
+
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
@@ -166,6 +183,9 @@ class Chaos:
         """An ordinary minute: it passes, nodes beat, a cycle runs, agents answer it."""
         self.story.now_ms += 60_000
         self.beat_all()
+        if self.served and self.dice.pick((True, True, False)):
+            traffic = ev.DemandObserved(workload=f"s{self.served}", traffic_milli=self.dice.pick((0, 1_000, 3_000)))
+            self.story.tell(traffic)
         self.story.tick()
         self.answer()
 
@@ -266,10 +286,41 @@ class Chaos:
         names = [pick(tuple(WISHES)) for _ in range(pick((0, 0, 0, 1, 2)))]
         return {name: pick(WISHES[name]) for name in names}
 
+    def serve(self) -> None:
+        """A new service, or news of one: traffic, a forecast."""
+        pick = self.dice.pick
+        who = pick(("ops", "ops", *PEOPLE))
+        kind = pick(("submit", "demand", "demand", "demand", "forecast"))
+        name = f"s{pick(range(max(1, self.served - 1), self.served + 1))}" if self.served else "s1"
+        if kind == "submit" or not self.served:
+            self.served += 1
+            service = ev.Service(
+                min_replicas=pick((0, 1, 2)), max_replicas=pick((1, 3, 5)), gpus_milli_per_traffic=pick((500, 1_000)),
+                swap_replicas=pick((None, None, 0, 1)), startup_ms=pick((0, 120_000)), hold_ms=pick((60_000, 300_000)),
+            )  # fmt: skip
+            submitted = ev.WorkloadSubmitted(
+                workload=f"s{self.served}", budget=pick(("A/x", "B", "C")), pools=("p",),
+                gpus_milli=pick((500, 1_000, 2_000, 8_000)),
+                kind=pick(("realtime",) * 5 + ("training",)), min_runtime_ms=pick((None, 0, 60_000)), service=service,
+            )  # fmt: skip
+            self.story.tell(submitted, who)
+        elif kind == "demand":
+            event = ev.DemandObserved(workload=pick((name, name, name, "w1")), traffic_milli=pick((0, 1_000, 3_000, 5_000, 2**53)))
+            self.story.tell(event, who)
+        else:
+            values = tuple(pick((0, 1_000, 4_000)) for _ in range(pick((4, 4, 4, 3))))
+            forecast = ev.ForecastPublished(
+                model="m", target=name, from_ms=pick((0, 0, self.story.now_ms - 60_000, 1)), horizon_ms=600_000, step_ms=300_000,
+                quantiles_ppm=pick(((500_000, 900_000), (900_000, 500_000))), values=values,
+            )  # fmt: skip
+            self.story.tell(forecast, who)
+
     def withdraw(self) -> None:
-        """Cancel or reorder some job."""
+        """Cancel or reorder some job, or service."""
         pick = self.dice.pick
         name = f"w{pick(range(max(1, self.made - 12), self.made + 2))}"
+        if self.serving:
+            name = pick((name, name, name, f"s{self.served}", f"s{self.served}:1"))
         if pick((True, False)):
             self.story.tell(ev.WorkloadCancelled(workload=name), pick(PEOPLE))
         else:
@@ -381,7 +432,7 @@ class Chaos:
         usual: list[tuple[Callable[[], None], int]] = [
             (self.minute, 14), (self.step, 3), (self.tick, 6), (self.beat_all, 3), (self.answer, 4), (self.submit, 8),
             (self.report, 3), (self.beat, 2), (self.withdraw, 1), (self.money, 1), (self.machine, 2), (self.again, 1),
-            (self.forge, 1), (self.stale_claim, 1),
+            (self.forge, 1), (self.stale_claim, 1), *([(self.serve, 8)] if self.serving else []),
         ]  # fmt: skip
         self.dice.pick([action for action, weight in usual for _ in range(weight)])()
 

@@ -19,10 +19,12 @@ from apportion.core.decisions import (
     RunMoved,
     RunPlaced,
     RunPreempted,
+    RunRetired,
 )
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, decode_envelope, split_subject
 from apportion.core.state import schema
+from tests.core.serving import Asked
 
 WATCHED = ("node.drained", "node.uncordoned", "workload.submitted", "run.checkpointed")
 
@@ -53,7 +55,7 @@ class Drains:
 
     def __init__(self) -> None:
         self.orders: dict[str, Order] = {}
-        self.asked: dict[str, ev.WorkloadSubmitted] = {}
+        self.asked = Asked()
         self.live: dict[str, Held] = {}
         self.refused = 0
         self.drained = 0  # runs asked to go
@@ -91,7 +93,7 @@ class Drains:
                 self.live[f"{decision.workload}#{decision.run}"].payer = decision.payer
             elif isinstance(decision, RunDrained):
                 self._asked(decision, batch.time_ms)
-            elif isinstance(decision, RunPreempted | RunCancelled | RunMoved):
+            elif isinstance(decision, RunPreempted | RunCancelled | RunMoved | RunRetired):
                 self.live[f"{decision.workload}#{decision.run}"].stopping = True
             elif isinstance(decision, RunClosed):
                 self._closed(core, decision)

@@ -126,9 +126,11 @@ def check_amounts(state: State) -> None:
     for gpu in range(state.gpu.used):
         assert int(state.gpu.used_memory_mib[gpu]) == used["gpu", gpu]
     wished = Counter(int(state.workload.wish[row]) for row in state.workload.live_rows())
+    wished += Counter(int(state.service.wish[row]) for row in state.service.live_rows())
     for row in state.wish.live_rows():
         assert int(state.wish.workloads[row]) == wished[row + 1] > 0
-        assert wish_of(state, int(np.flatnonzero(state.workload.column("wish") == row + 1)[0])).key == state.wish.keys[row]
+        having = np.flatnonzero(state.workload.column("wish") == row + 1)
+        assert not len(having) or wish_of(state, int(having[0])).key == state.wish.keys[row]
     named = Counter(int(state.wish.group[row]) for row in state.wish.live_rows())
     for row in state.group.live_rows():
         assert int(state.group.wishes[row]) == named[row + 1] > 0
@@ -184,6 +186,8 @@ def check_budgets(state: State) -> None:
         if int(state.workload.state[row]) in (schema.PENDING, schema.HELD) and state.workload.min_runtime_ms[row]:
             for above in path_of(state, line):
                 count["pending_milli", above] += int(state.workload.gpus_milli[row])
+    for row in state.service.live_rows():
+        count["workloads", int(state.service.budget[row])] += 1
     for line in range(budget.used):
         count["children", line] = sum(1 for other in range(budget.used) if int(budget.parent[other]) == line)
         for name in ("funded_milli", "unfunded_milli", "running_milli", "pending_milli", "workloads", "children"):

@@ -26,6 +26,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record, decode_envelope, split_subject
 from apportion.core.reasons import RESUMABLE, Outcome
 from apportion.core.state import schema
+from tests.core.serving import Asked
 
 WATCHED = ("workload.submitted", "policy.activated", "run.checkpointed", "run.started", "workload.cancelled")
 
@@ -45,7 +46,7 @@ class Live:
 class Moved:
     """Watcher of a story; raises ``AssertionError`` at the cycle that moves somebody wrongly."""
 
-    asked: dict[str, ev.WorkloadSubmitted] = field(default_factory=dict)
+    asked: Asked = field(default_factory=Asked)
     rule: dict[str, str] = field(default_factory=dict)
     live: dict[str, Live] = field(default_factory=dict)
     held: dict[str, tuple[Piece, ...]] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from tests.core.drains import Drains
 from tests.core.invariants import Inspector
 from tests.core.moved import Moved
 from tests.core.outlook import Timeline
+from tests.core.serving import Serving
 from tests.core.sights import see
 from tests.core.story import OPERATOR, Story
 from tests.core.words import (
@@ -94,10 +95,10 @@ class Scenario:
     """Plays the lines of one scenario."""
 
     def __init__(self) -> None:
-        self.story = Story(Books(), Timeline(), Inspector(), Drains(), Moved())
+        self.story = Story(Books(), Timeline(), Inspector(), Drains(), Moved(), Serving())
         self.shown = {
             "refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue", "idle", "drain",
-            "move", "propose",
+            "move", "propose", "resize", "retire",
         }  # fmt: skip
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
@@ -187,7 +188,7 @@ class Scenario:
                     self.do_started(name)
                 if self.agents == "diligent" and decision.workload in self.limit_ms:
                     self.over_ms[name] = batch.time_ms + self.limit_ms[decision.workload]
-            asked = isinstance(decision, d.RunPreempted | d.RunCancelled | d.RunDrained | d.RunMoved)
+            asked = isinstance(decision, d.RunStop)
             if asked and self.agents in ("prompt", "diligent"):
                 self.over_ms.pop(f"{decision.workload}#{decision.run}", None)
                 self.do_finished(f"{decision.workload}#{decision.run}", "stopped")
@@ -212,16 +213,18 @@ class Scenario:
         names = {
             "quantum": "quantum_ms", "horizon": "horizon_ms", "cap": "protected_cap_ms", "silence": "heartbeat_timeout_ms",
             "start": "start_timeout_ms", "review": "review_ms", "bank": "bank_ms", "halflife": "half_life_ms",
-            "idle": "idle_hold_ms",
+            "idle": "idle_hold_ms", "step": "step_ms",
         }  # fmt: skip
         refund: Any = rules.pop("refund", None)
         action: Any = rules.pop("action", None)
         kind: Any = rules.pop("kind", None)
         packing: Any = rules.pop("packing", None)
         moves: Any = rules.pop("moves", None)
+        demand_ppm = share_ppm(rules.pop("demand")) if "demand" in rules else None
         values: dict[str, Any] = {names[name]: whole_ms(value) for name, value in rules.items()}
         words: dict[str, Any] = {
             "policy": kind, "node_loss_refund": refund, "idle_hold_action": action, "packing": packing, "moves": moves,
+            "demand_ppm": demand_ppm,
         }  # fmt: skip
         self.story.tell(ev.PolicyActivated(pool=pool, **words, **values), by)
 
@@ -349,6 +352,36 @@ class Scenario:
             self.limit_ms[name] = whole_ms(wishes["limit"])
         event = ev.WorkloadSubmitted(
             workload=name, budget=budget, pools=tuple(pools.split(",")), gpus_milli=gpus_milli(gpus), **values
+        )
+        self.story.tell(event, by)
+
+    def do_serve(
+        self, name: str, budget: str, gpus: str, least: str, most: str, per: str, by: str = OPERATOR, pools: str = "p",
+        kind: Any = "realtime", prio: str = "0", grace: str = "30s", min: str | None = None, swap: str | None = None, **times: str,
+    ) -> None:
+        """Submit a service of replicas of ``gpus`` each, at least and at most so many; a unit of traffic needs ``per`` GPUs."""
+        names = {"startup": "startup_ms", "hold": "hold_ms"}
+        service = ev.Service(
+            min_replicas=int(least), max_replicas=int(most), gpus_milli_per_traffic=gpus_milli(per),
+            swap_replicas=None if swap is None else int(swap), **{names[key]: whole_ms(value) for key, value in times.items()},
+        )  # fmt: skip
+        event = ev.WorkloadSubmitted(
+            workload=name, budget=budget, pools=tuple(pools.split(",")), gpus_milli=gpus_milli(gpus), kind=kind, priority=int(prio),
+            grace_ms=whole_ms(grace), min_runtime_ms=None if min is None else whole_ms(min), service=service,
+        )  # fmt: skip
+        self.story.tell(event, by)
+
+    def do_demand(self, name: str, traffic: str, by: str = OPERATOR) -> None:
+        self.story.tell(ev.DemandObserved(workload=name, traffic_milli=gpus_milli(traffic)), by)
+
+    def do_forecast(self, name: str, *rows: str, step: str = "0s", within: str = "", by: str = OPERATOR, **of: Any) -> None:
+        """Forecast traffic per ``step``, or a runtime (``of=runtime``): ``50%:1,2,3 90%:2,3,4``; ``within`` another horizon."""
+        quantiles = tuple(share_ppm(row.partition(":")[0]) for row in rows)
+        texts = [row.partition(":")[2].split(",") for row in rows]
+        values = tuple((whole_ms if of else gpus_milli)(text) for row in texts for text in row)
+        horizon_ms = whole_ms(within) if within else max(1, whole_ms(step) * len(texts[0]))
+        event = ev.ForecastPublished(
+            model="m", target=name, horizon_ms=horizon_ms, step_ms=whole_ms(step), quantiles_ppm=quantiles, values=values, **of
         )
         self.story.tell(event, by)
 

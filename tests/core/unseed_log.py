@@ -50,6 +50,7 @@ def write(path: Path) -> None:
         if len(story.batches) % 10 == 0:
             story.tell(ev.DemandObserved(workload=f"w{chaos.made}", traffic_milli=5))
             chaos.money()
+            chaos.serve()
             turn = len(story.batches) // 10
             packing = PACKINGS[turn % len(PACKINGS)]
             rules: Any = {"policy": POLICIES[turn % len(POLICIES)], "packing": packing, "backfill": BACKFILLS[turn % 2]}

@@ -138,6 +138,11 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
                 "moves": str(proof.moves), "moved": gpus_text(proof.moved_milli), "free": gpus_text(proof.free_milli),
                 "need": gpus_text(proof.needed_milli), "ran": time_text(proof.ran_ms),
             }  # fmt: skip
+        case d.RunRetired():
+            return ["retire", f"{decision.workload}#{decision.run}"], {"grace": time_text(decision.grace_until_ms - batch.time_ms)}
+        case d.ServiceResized():
+            words = ["resize", decision.workload, str(decision.before), str(decision.replicas), decision.why]
+            return [*words, *([decision.bound] if decision.bound else [])], numbers_text(decision.numbers)
         case d.MovesProposed():
             moves = [f"{move.workload}#{move.run}>{pieces_text(move.pieces)}" for move in decision.moves]
             return ["propose", decision.workload, pieces_text(decision.pieces) or "none", *moves], {

@@ -21,6 +21,7 @@ from tests.core.followers import Conserving, FastTwin, Twin, check_refusal
 from tests.core.invariants import Inspector
 from tests.core.moved import Moved
 from tests.core.outlook import Timeline
+from tests.core.serving import Serving
 from tests.core.story import Story
 from tests.strategies import poison_bodies
 
@@ -55,7 +56,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.story = Story()
         self.chaos = Chaos(self.story, self.dice)
         conserving = Conserving()
-        self.story.watchers = (self.chaos, Books(), Timeline(), Inspector(), Drains(), Moved(), conserving, Twin(), FastTwin())
+        watchers = (Books(), Timeline(), Inspector(), Drains(), Moved(), Serving(), conserving, Twin(), FastTwin())
+        self.story.watchers = (self.chaos, *watchers)
         self.watching = conserving.watching()
         self.watching.__enter__()
 
@@ -123,7 +125,7 @@ class CoreMachine(RuleBasedStateMachine):
     def machine(self, data: st.DataObject) -> None:
         self._do(data, "machine", refusable=True)
 
-    @rule(data=st.data(), action=st.sampled_from(["again", "forge", "stale_claim"]))
+    @rule(data=st.data(), action=st.sampled_from(["again", "forge", "stale_claim", "serve", "serve"]))
     def nonsense(self, data: st.DataObject, action: str) -> None:
         self._do(data, action, refusable=True)
 
@@ -157,11 +159,15 @@ def test_safety_at_length() -> None:
     run(max_examples=400, stateful_step_count=120)
 
 
-def play(seed: int, actions: int, policies: Sequence[str] = ()) -> tuple[Books, Drains, Moved]:
+def play(
+    seed: int, actions: int, policies: Sequence[str] = (), *, serving: Serving | None = None
+) -> tuple[Books, Drains, Moved]:
     """Let chaos reign from a seed, with all watchers; the seed is in the message of what fails."""
     story, conserving = Story(), Conserving()
-    chaos, books, drains, moved = Chaos(story, Seeded(seed), policies), Books(), Drains(), Moved()
-    story.watchers = (chaos, books, Timeline(), Inspector(), drains, moved, conserving, Twin(), FastTwin())
+    chaos = Chaos(story, Seeded(seed), policies, serving=serving is not None)
+    books, drains, moved = Books(), Drains(), Moved()
+    watchers = (Timeline(), Inspector(), drains, moved, *([serving] if serving else []), conserving, Twin(), FastTwin())
+    story.watchers = (chaos, books, *watchers)
     with conserving.watching():
         try:
             chaos.begin()
@@ -186,6 +192,17 @@ def test_safety_while_nodes_are_drained() -> None:
 
     assert asked.drained > 0
     assert taking.placed > 0
+
+
+@pytest.mark.parametrize("seed", [1, 6, 7])
+def test_safety_while_services_breathe(seed: int) -> None:
+    """Services are as large as their traffic says, after every cycle."""
+    serving = Serving()
+    play(seed, actions=110, serving=serving)
+
+    assert serving.checked > 20
+    assert serving.grown > 0
+    assert serving.shrunk > 0
 
 
 def test_safety_while_runs_are_moved() -> None:

@@ -34,7 +34,7 @@ class Agents:
         for decision in batch.decisions if batch is not None else ():
             if isinstance(decision, d.RunPlaced):
                 self.live[f"{decision.workload}#{decision.run}"] = decision.pieces[0].node
-            elif isinstance(decision, d.RunMoved | d.RunPreempted | d.RunCancelled | d.RunDrained):
+            elif isinstance(decision, d.RunStop):
                 self.stopping[f"{decision.workload}#{decision.run}"] = None
             elif isinstance(decision, d.RunClosed):
                 name = f"{decision.workload}#{decision.run}"

@@ -21,6 +21,8 @@ from apportion.core.decisions import (
     RunMoved,
     RunPlaced,
     RunPreempted,
+    RunRetired,
+    RunStop,
     WorkloadAdmitted,
     WorkloadClosed,
 )
@@ -96,6 +98,12 @@ decisions = st.one_of(
         st.integers(0, 9),
     ),
     st.builds(
+        lambda w, r, t: RunRetired(workload=w, run=r, service="s", grace_until_ms=t),
+        names,
+        numbers,
+        st.integers(0, 9),
+    ),
+    st.builds(
         lambda w, r, t: RunMoved(
             workload=w, run=r, grace_until_ms=t, pieces=(), payer="unfunded", certificate=MoveCertificate(
                 beneficiary="x", beneficiary_budget="A", needed_milli=1, free_milli=1, moves=1, moved_milli=1, gpus_milli=1,
@@ -120,7 +128,7 @@ def possible(taken: list[list[Any]]) -> list[list[Any]]:
         kept.append([])
         for decision in cycle:
             key = f"{decision.workload}#{getattr(decision, 'run', '')}"
-            about_a_run = isinstance(decision, RunClosed | RunPreempted | RunCancelled | RunDrained | RunMoved)
+            about_a_run = isinstance(decision, RunClosed | RunStop)
             if isinstance(decision, RunPlaced) and key in placed:
                 continue
             if about_a_run and (key not in placed or key in over):
