@@ -280,9 +280,9 @@ TICK: dict[Enum, Words] = {
 
 RESIZE: dict[Enum, Words] = {
     Resize.LEAST: Words("no traffic was observed or forecast", "publish `demand.observed`: `apportion demand JOB TRAFFIC`"),
-    Resize.TRAFFIC: Words("its traffic needs {need} replicas", ""),
-    Resize.FORECAST: Words("traffic is forecast that needs {need} replicas by when one that starts now would serve", ""),
-    Resize.HELD: Words("it needed {need} replicas in its hold time", ""),
+    Resize.TRAFFIC: Words("its traffic needs so many: {need}", ""),
+    Resize.FORECAST: Words("traffic is forecast that needs so many by when one that starts now would serve: {need}", ""),
+    Resize.HELD: Words("it needed so many in its hold time: {need}", ""),
 }
 BOUND: dict[Enum, Words] = {
     Bound.LEAST: Words("it has at least its minimum", "submit it with a lower min_replicas"),

@@ -107,7 +107,7 @@ class Workloads:
 
     def _replica(self, at: Decided, decision: WorkloadAdmitted) -> None:
         """A replica of a service, made by the core."""
-        service = decision.workload.rpartition(":")[0]
+        service, _number = events.replica_of(decision.workload)
         asked = dict(zip(self.asked.columns, self._serving[service], strict=True))
         asked |= {"workload": decision.workload, "service": service, "time_ms": at.time_ms}
         asked |= {"admitted_seq": at.seq, "admitted_ms": at.time_ms}

@@ -18,7 +18,7 @@ from apportion.adapters.agent.gpus import GpuSource
 from apportion.adapters.agent.orders import Order
 from apportion.adapters.agent.rundir import RunSpec
 from apportion.core.envelope import decode_envelope
-from apportion.core.events import WorkloadSubmitted, decode_data
+from apportion.core.events import WorkloadSubmitted, decode_data, replica_of
 
 
 class Refused(Exception):
@@ -34,7 +34,9 @@ def submission_of(order: Order, body: bytes | None) -> WorkloadSubmitted:
         event = decode_data(envelope.type, envelope.v, envelope.data)
     except msgspec.DecodeError as error:
         raise Refused(f"the record at seq {order.event_seq} cannot be read: {error}") from None
-    if not isinstance(event, WorkloadSubmitted) or event.workload != order.workload:
+    of_service = isinstance(event, WorkloadSubmitted) and event.service is not None
+    asked = replica_of(order.workload)[0] if of_service else order.workload
+    if not isinstance(event, WorkloadSubmitted) or event.workload != asked:
         raise Refused(f"the record at seq {order.event_seq} is not the submission of {order.workload}")
     return event
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
@@ -50,13 +51,21 @@ def traffic_milli(text: str) -> int:
     return milli
 
 
-def least_and_most(text: str) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Between:
+    """Two numbers, both included."""
+
+    least: int
+    most: int
+
+
+def between(text: str) -> Between:
     """Return both numbers of ``2-24``; one number alone is both."""
     least, dash, most = text.strip().partition("-")
-    numbers = whole_number(least, 0), whole_number(most if dash else least, 1)
-    if numbers[0] > numbers[1]:
+    found = Between(whole_number(least, 0), whole_number(most if dash else least, 1))
+    if found.least > found.most:
         raise ValueError(f"{text!r} has its least above its most; write for example 2-24")
-    return numbers
+    return found
 
 
 def cpu_milli(text: str) -> int:

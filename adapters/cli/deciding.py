@@ -55,7 +55,7 @@ class Outcome:
                 f"{subject}: {self.event_type} is in the log as seq {self.seq:,}, but no cycle has answered it yet",
                 f"  look again with `apportion events show {self.seq}`; `apportion doctor` tells whether a core runs",
             ]
-        told = [line for decision in self.decisions for line in decision_lines(subject, decision)]
+        told = [line for decision in self.decisions for line in decision_lines(str(decision.get("workload") or subject), decision)]
         return told or [f"{subject}: accepted (seq {self.seq:,})"]
 
     def answer(self, subject: str, **more: Any) -> Answer:

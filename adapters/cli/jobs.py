@@ -16,6 +16,7 @@ from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.finding import workload_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import percent_or_dash
+from apportion.adapters.cli.services import why_service
 from apportion.adapters.cli.telling import decision_lines, moves_words, piece_words
 from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, verb, whole
 from apportion.adapters.cli.wishes import options_of
@@ -37,6 +38,8 @@ async def why(place: ReadPlace, job: Job) -> Answer:
     """Explain why a job waits, or runs as it does, and what would help."""
     async with opened(place) as source:
         workload = await workload_of(source, job)
+        if workload["state"] == "serving":
+            return await why_service(source, str(workload["workload"]))
         reply = await source.ask("why", workload=workload["workload"])
         held = await _held(source, workload)
         at_ms = reply.as_of.time_ms

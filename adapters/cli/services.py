@@ -5,6 +5,7 @@ What a service means is ``events.services``; its size is the core's answer.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +24,9 @@ from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, read_ve
 from apportion.adapters.wording import words_of
 
 Replicas = Annotated[
-    tuple[int, int] | None,
+    arguments.Between | None,
     typer.Option(
-        "--replicas", parser=typed(arguments.least_and_most), metavar="MIN-MAX", show_default=False,
+        "--replicas", parser=typed(arguments.between), metavar="MIN-MAX", show_default=False,
         help="A realtime service of so many replicas of --gpus each, as its traffic needs",
     ),
 ]  # fmt: skip
@@ -55,6 +56,7 @@ HEADINGS = {
 }  # fmt: skip
 CURVE = {"from_ms": "from", "traffic": "traffic", "need_milli": "needs", "wanted_milli": "to have", "held_milli": "held", "bar": ""}
 BAR_WIDTH = 40
+NEWS_MS = 2_000  # a change of size, or a refusal, is decided at once
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,7 +66,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def service_of(
-    kind: str, replicas: tuple[int, int] | None, per_traffic: int | None, **more: int | None
+    kind: str, replicas: arguments.Between | None, per_traffic: int | None, **more: int | None
 ) -> dict[str, Any] | None:
     """Return the service that was typed, or None; raises when it is half of one."""
     if replicas is None:
@@ -76,7 +78,7 @@ def service_of(
         raise usage("--replicas is for realtime services", "give --kind realtime too")
     if per_traffic is None:
         raise usage("nobody knows how many replicas its traffic needs", "--gpus-per-traffic N, such as 0.25 for 4 units on a GPU")
-    fields = {"min_replicas": replicas[0], "max_replicas": replicas[1], "gpus_milli_per_traffic": per_traffic, **more}
+    fields = {"min_replicas": replicas.least, "max_replicas": replicas.most, "gpus_milli_per_traffic": per_traffic, **more}
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -95,8 +97,11 @@ async def demand(
         event = checked(DemandObserved, _DEMAND, workload=workload, traffic_milli=traffic)
         if place.dry_run:
             return await known_of(source, place, event, workload=workload)
-        outcome = await send(source, place, event, _DEMAND, workload=workload)
-        return outcome.answer(subject=workload, job=workload)
+        waiting = replace(place, timeout_ms=min(place.timeout_ms, NEWS_MS))
+        outcome = await send(source, waiting, event, _DEMAND, workload=workload)
+    if not outcome.decided and not outcome.detached:  # no cycle comes for traffic that changes nothing
+        return Answer(lines=[f"{workload}: noted (seq {outcome.seq:,}); its size stays"], more={"job": workload, "event_seq": outcome.seq})
+    return outcome.answer(subject=workload, job=workload)
 
 
 async def service(
@@ -125,11 +130,26 @@ def why_words(row: dict[str, Any]) -> str:
     """Return why a service is to have as many replicas as it is to have."""
     if not row.get("why"):
         return "its size is not decided yet"
-    numbers = {"need": row["need"] or 0}
+    numbers = {"need": row["said_need"] or 0}
     sentence, _action = words_of("resize", row["why"], numbers)
     bound = f"; {words_of('bound', row['bound'], numbers)[0]}" if row["bound"] else ""
+    now = f"; now it needs {row['need']}" if row["need"] is not None and row["need"] != row["said_need"] else ""
     missing = f"; {row['unmet_replicas']} too few run" if row["unmet_replicas"] else ""
-    return f"{sentence}{bound}{missing}"
+    return f"{sentence}{bound}{now}{missing}"
+
+
+async def why_service(source: Opened, workload: str) -> Answer:
+    """Return why a service is as large as it is, and what would help."""
+    reply = await source.ask("services", workload=workload)
+    row = reply.rows[0]
+    lines = [f"{workload}: to have {row['replicas']} replicas, has {row['running']}: {why_words(row)}"]
+    if row["why"]:
+        action = words_of("bound", row["bound"], {})[1] if row["bound"] else words_of("resize", row["why"], {})[1]
+        lines += [f"  what helps: {action}"] if action else []
+    if row["pending"]:
+        waits = f"{row['pending']} of them wait" if row["pending"] > 1 else "one of them waits"
+        lines.append(f"  {waits}: `apportion queue --budget {row['budget']}` lists them, `apportion why` tells of one why")
+    return Answer(lines=lines, more={"service": row, "lines": lines}, as_of=reply.as_of)
 
 
 async def _curve(source: Opened, place: ReadPlace, job: str, step_ms: int, hours: int, svg: Path | None) -> Answer:

@@ -46,7 +46,7 @@ from apportion.core.events.register import (
     encode_event,
 )
 from apportion.core.events.runs import RunCheckpointed, RunFinished, RunLost, RunProgressed, RunStarted
-from apportion.core.events.services import DemandObserved, ForecastPublished, Service
+from apportion.core.events.services import DemandObserved, ForecastPublished, Service, replica_name, replica_of
 from apportion.core.events.workloads import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 
 __all__ = [
@@ -89,4 +89,6 @@ __all__ = [
     "WorkloadSubmitted",
     "decode_data",
     "encode_event",
+    "replica_name",
+    "replica_of",
 ]  # fmt: skip

@@ -33,6 +33,17 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     penalty: Annotated[int, Meta(ge=1, le=100)] = 7  # of unmet demand in the plan, times its priority
 
 
+def replica_name(service: str, number: int) -> str:
+    """Return the workload id of a replica."""
+    return f"{service}:{number}"
+
+
+def replica_of(workload: str) -> tuple[str, str]:
+    """Return the service and the number of a workload that is known to be a replica."""
+    service, _, number = workload.rpartition(":")
+    return service, number
+
+
 class DemandObserved(Event, frozen=True):
     """Traffic of a realtime service at this moment, in thousandths of its unit of traffic."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from apportion.core.decisions import RunRetired, ServiceResized, WorkloadAdmitted
 from apportion.core.errors import check
-from apportion.core.events import DemandObserved, ForecastPublished, WorkloadSubmitted
+from apportion.core.events import DemandObserved, ForecastPublished, WorkloadSubmitted, replica_of
 from apportion.core.fold.access import No, is_operator, may_administer, not_permitted, principal_row
 from apportion.core.fold.shapes import Shape
 from apportion.core.fold.waiting import enqueue
@@ -189,7 +189,7 @@ def admitted(state: State, decision: WorkloadAdmitted) -> None:
     if service is not None:
         state.service.state[service] = schema.RUNNING
         return
-    name, _, number = decision.workload.rpartition(":")
+    name, number = replica_of(decision.workload)
     service = state.service.row_of.get(name, -1)
     check(service >= 0, state.counters.seq, f"{decision.workload} is admitted but was never asked for")
     cells = state.service.cells

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from apportion.core.decisions import RunRetired, ServiceResized, WorkloadAdmitted, WorkloadClosed
+from apportion.core.events import replica_name, replica_of
 from apportion.core.policy.emit import Emit
 from apportion.core.reasons import Bound, Outcome, Resize
 from apportion.core.state import schema
@@ -112,7 +113,7 @@ def _make_it_so(state: State, emit: Emit, service: int) -> None:
     name, number = state.service.keys[service], int(state.service.made[service])
     for _missing in range(wanted - len(have)):
         number += 1
-        while (replica := f"{name}:{number}") in table.row_of or replica in state.closed.row_of:
+        while (replica := replica_name(name, number)) in table.row_of or replica in state.closed.row_of:
             number += 1  # somebody has submitted a workload of that name
         _admit(state, emit, service, replica)
     if len(have) > wanted:
@@ -128,7 +129,7 @@ def _stopping(state: State, workload: int) -> bool:
 
 def _staying(state: State, workload: int) -> tuple[int, int, int, int]:
     """Return the place of a replica in the order in which they are retired."""
-    run, number = int(state.workload.run[workload]), int(state.workload.keys[workload].rpartition(":")[2])
+    run, number = int(state.workload.run[workload]), int(replica_of(state.workload.keys[workload])[1])
     if run < 0:
         return 0, 0, 0, -number
     funded = int(state.run.payer[run]) == schema.PAYER_BUDGET

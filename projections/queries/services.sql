@@ -24,7 +24,7 @@ having_ as (
 total as (
     select l.workload, l.name, l.principal, l.pool, l.budget, l.gpus_milli, l.min_replicas, l.max_replicas, l.gpus_milli_per_traffic,
         l.swap_replicas, l.startup_ms, l.hold_ms, l.penalty, coalesce(z.replicas, 0) as replicas, coalesce(h.running, 0) as running,
-        coalesce(h.pending, 0) as pending, coalesce(h.stopping, 0) as stopping, z.why, coalesce(z.bound, '') as bound, z.since_ms,
+        coalesce(h.pending, 0) as pending, coalesce(h.stopping, 0) as stopping, z.why, z.need as said_need, coalesce(z.bound, '') as bound, z.since_ms,
         coalesce(z.resizes, 0) as resizes, v.traffic_milli, v.observed_ms,
         -- what its traffic needs now, whatever it may have
         (v.traffic_milli::hugeint * l.gpus_milli_per_traffic + 1000::hugeint * l.gpus_milli - 1) // (1000::hugeint * l.gpus_milli) as need
