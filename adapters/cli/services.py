@@ -100,7 +100,8 @@ async def demand(
         waiting = replace(place, timeout_ms=min(place.timeout_ms, NEWS_MS))
         outcome = await send(source, waiting, event, _DEMAND, workload=workload)
     if not outcome.decided and not outcome.detached:  # no cycle comes for traffic that changes nothing
-        return Answer(lines=[f"{workload}: noted (seq {outcome.seq:,}); its size stays"], more={"job": workload, "event_seq": outcome.seq})
+        said = f"{workload}: noted (seq {outcome.seq:,}); its size stays"
+        return Answer(lines=[said], more={"job": workload, "event_seq": outcome.seq})
     return outcome.answer(subject=workload, job=workload)
 
 
