@@ -253,6 +253,11 @@ PENDING: dict[Enum, Words] = {
         "state --expected-runtime: a short job may go before; or change the order with --priority",
         "the first of its budget goes first",
     ),
+    P.PLANNED: Words(
+        "{free_milli} are free, but the plan of its pool needs them before it would be over, or waits for its next step",
+        "`apportion plan show` shows the plan; state a shorter --expected-runtime, or fewer GPUs",
+        "the plan starts it later",
+    ),
 }
 NODE: dict[Enum, Words] = {
     N.HEARTBEAT_TIMEOUT: Words(
@@ -280,9 +285,9 @@ TICK: dict[Enum, Words] = {
 
 RESIZE: dict[Enum, Words] = {
     Resize.LEAST: Words("no traffic was observed or forecast", "publish `demand.observed`: `apportion demand JOB TRAFFIC`"),
-    Resize.TRAFFIC: Words("its traffic needs so many: {need}", ""),
-    Resize.FORECAST: Words("traffic is forecast that needs so many by when one that starts now would serve: {need}", ""),
-    Resize.HELD: Words("it needed so many in its hold time: {need}", ""),
+    Resize.TRAFFIC: Words("its traffic needs so many[: {need}]", ""),
+    Resize.FORECAST: Words("traffic is forecast that needs so many by when one that starts now would serve[: {need}]", ""),
+    Resize.HELD: Words("it needed so many in its hold time[: {need}]", ""),
 }
 BOUND: dict[Enum, Words] = {
     Bound.LEAST: Words("it has at least its minimum", "submit it with a lower min_replicas"),

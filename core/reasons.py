@@ -93,6 +93,7 @@ class Pending(str, Enum):
     NO_BLOCK = "no_block"  # enough GPUs are free, but not on one node / enough whole nodes; numbers: free_milli, need_milli
     NO_FREE_GPUS = "no_free_gpus"  # fewer GPUs free than asked; numbers: free_milli, need_milli
     BUDGET_ORDER = "budget_order"  # it would fit, but would delay the first of its own budget; numbers: ahead
+    PLANNED = "planned"  # GPUs are free for it, but the plan of its pool has others or a service in mind for them; planned_ms
 
 
 class NodeReason(str, Enum):

@@ -93,14 +93,18 @@ async def demo(
         Path | None, typer.Option("--trace", metavar="PATH", help="Play this public trace instead")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the generator and of what goes wrong")] = 1,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="A day of 64 GPUs instead: a service breathes over batch work that is planned ahead")
+    ] = False,
 ) -> Answer:
     """Play a week of 512 GPUs through a real server; print its statement."""
     use_kernels()
     from apportion.adapters.demo.play import DemoOptions, DemoRefused, play
     from apportion.adapters.demo.report import lines
 
+    options = DemoOptions(home=place.home, days=days, trace=trace, seed=seed, quiet=place.as_json, realtime=realtime)
     try:
-        document = await play(DemoOptions(home=place.home, days=days, trace=trace, seed=seed, quiet=place.as_json))
+        document = await play(options)
     except DemoRefused as refused:
         raise usage(str(refused)) from None
     return Answer(text="\n".join(lines(document)) + "\n", document=document, code=0 if document["ok"] else FAILED)

@@ -20,7 +20,7 @@ from apportion.adapters.cli.verbs import WritePlace, lasting, one_of, typed, who
 
 PANEL = "Nodes"
 BACKFILLS = ("easy", "conservative")
-POLICIES = ("fair", "fifo", "priority", "fair_tree", "drf")
+POLICIES = ("fair", "horizon", "fifo", "priority", "fair_tree", "drf")
 PACKINGS = ("best_fit", "fgd", "balanced")
 REFUNDS = ("unconfirmed", "since_checkpoint", "whole_run")
 _OPTIONS = {
@@ -43,7 +43,7 @@ Policy = Annotated[
     typer.Option(
         parser=one_of(*POLICIES),
         metavar="NAME",
-        help="Who is served: fair, or a baseline to compare with: fifo, priority, fair_tree, drf",
+        help="Who is served: fair, horizon (planned ahead), or a baseline to compare with: fifo, priority, fair_tree, drf",
     ),
 ]
 Bank = Annotated[int | None, lasting("Up to so long of its share an idle budget stays owed")]

@@ -14,13 +14,20 @@ from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.demo.trace import TRACE_EPOCH_MS, TraceError, read_trace
 from apportion.adapters.home import Home
-from apportion.adapters.simulation.cluster import Layout, shares_for
+from apportion.adapters.simulation.cluster import ROOT, Layout, member_names, shares_for
 from apportion.adapters.simulation.job import Job
+from apportion.adapters.simulation.traffic import Curve
+from apportion.adapters.simulation.trouble import QUIET
 from apportion.adapters.simulation.world import WorldOptions
 from apportion.core.errors import ApportionError
+from apportion.core.events import Service
 
 MS_PER_DAY = 86_400_000
 MARK = "demo.json"
+REALTIME_NODES = 8
+REALTIME_SHARES = (("serving", 700_000), ("research", 200_000), ("vision", 100_000))
+REALTIME_DEMAND_MILLI = 2_400
+LONGEST_MS = 6 * 3_600_000
 
 
 class DemoRefused(ApportionError):
@@ -38,11 +45,14 @@ class DemoOptions:
     first_day: int = 14  # of the trace
     quiet: bool = False
     layout: Layout = field(default_factory=Layout)
+    realtime: bool = False  # a day of 64 GPUs, on which a service breathes over batch work
     length_ms: int = 0  # instead of whole days
 
 
 def story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
     """Return the jobs and the world they are played in. Raises ``DemoRefused``."""
+    if options.realtime:
+        return realtime_story(options)
     days = 7 if options.days is None else options.days
     if not 1 <= days <= 365:
         raise DemoRefused(f"--days {days}: play between 1 and 365 days; 7 is the usual week")
@@ -60,6 +70,30 @@ def story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
     start_ms = TRACE_EPOCH_MS + options.first_day * MS_PER_DAY
     numbered = [job._replace(job_id=f"{job.program}-{number:05d}") for number, job in enumerate(jobs, 1)]
     return numbered, WorldOptions(seed=options.seed, start_ms=start_ms, length_ms=length_ms, layout=layout)
+
+
+def realtime_story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
+    """Return a day on 64 GPUs: a chat service that needs 40 of them at its peak, and batch work of at most 6 hours a job."""
+    if options.trace is not None:
+        raise DemoRefused("--realtime plays a day of its own; leave out --trace, or --realtime")
+    days = 1 if options.days is None else options.days
+    if not 1 <= days <= 31:
+        raise DemoRefused(f"--days {days}: with --realtime play between 1 and 31 days; 1 is usual")
+    layout = Layout(nodes=REALTIME_NODES, shares=REALTIME_SHARES, grants=(), policy="horizon")
+    shape = Shape(days=days, gpus=layout.gpus, demand_milli=REALTIME_DEMAND_MILLI, largest=16)
+    programs = [name for name, _share in REALTIME_SHARES[1:]]
+    jobs = [
+        job._replace(
+            job_id=f"{programs[number % len(programs)]}-{number:04d}", program=programs[number % len(programs)],
+            duration_ms=min(job.duration_ms, LONGEST_MS),
+        )
+        for number, job in enumerate(generate(options.seed, shape), 1)
+    ]  # fmt: skip
+    program = REALTIME_SHARES[0][0]
+    service = Service(min_replicas=2, max_replicas=48, gpus_milli_per_traffic=100, swap_replicas=16, startup_ms=120_000)
+    curve = Curve("chat", f"{ROOT}/{program}", member_names(program)[0], layout.pool, 1_000, service, 400_000, options.seed)
+    length_ms = options.length_ms or days * MS_PER_DAY
+    return jobs, WorldOptions(seed=options.seed, length_ms=length_ms, layout=layout, rates=QUIET, curves=(curve,))
 
 
 def claim(options: DemoOptions) -> Home:

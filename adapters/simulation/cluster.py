@@ -25,7 +25,7 @@ from apportion.core.events import (
 from apportion.core.units import PPM, apportion, gpu_us
 
 TimeSource = Literal["stated", "stored"]
-Policy = Literal["fair", "fifo", "priority", "fair_tree", "drf"]
+Policy = Literal["fair", "horizon", "fifo", "priority", "fair_tree", "drf"]
 ROOT = "itp"
 MANAGER = "itp-managers"
 MEMBERS_PER_PROGRAM = 4

@@ -18,6 +18,7 @@ from apportion.adapters.simulation.job import Job
 from apportion.adapters.simulation.machine import Machines, Node, Run
 from apportion.adapters.simulation.people import Fate, Habits, fate_of
 from apportion.adapters.simulation.stated import OPERATOR, Stated, heartbeat_body, stated
+from apportion.adapters.simulation.traffic import STEP_MS, Curve
 from apportion.adapters.simulation.trouble import Incident, Rates, incidents
 from apportion.core.decisions import (
     CycleBatch,
@@ -28,7 +29,7 @@ from apportion.core.decisions import (
     WorkloadClosed,
     WorkloadRejected,
 )
-from apportion.core.events import Event, NodeHeartbeat, NodeUncordoned, WorkloadCancelled
+from apportion.core.events import Event, NodeHeartbeat, NodeUncordoned, WorkloadCancelled, replica_of
 from apportion.core.reasons import NodeReason, Refusal
 from apportion.core.units import gpu_us
 
@@ -50,6 +51,7 @@ class WorldOptions:
     habits: Habits = field(default_factory=Habits)
     rates: Rates = field(default_factory=Rates)
     time_source: TimeSource = "stated"
+    curves: tuple[Curve, ...] = ()  # realtime services
 
     @property
     def log_id(self) -> str:
@@ -79,6 +81,9 @@ class World:
         self._out = opening(layout, options.start_ms, options.log_id, options.time_source)
         for grant in grants(layout, options.start_ms, options.length_ms):
             self.plan(grant.at_ms, "publish", grant)
+        self.curves = {curve.name: curve for curve in options.curves}
+        for curve in options.curves:
+            self.plan(options.start_ms, "open", curve)
         for job in jobs:
             self.plan(options.start_ms + job.submit_ms, "submit", job)
         for incident in incidents(options.seed, options.rates, layout.nodes, layout.gpus_per_node, options.length_ms):
@@ -126,6 +131,9 @@ class World:
         at_ms = max(self.now_ms, batch.time_ms)
         for decision in batch.decisions:
             if isinstance(decision, RunPlaced):
+                curve = self.curves.get(replica_of(decision.workload)[0])
+                if curve is not None and decision.workload not in self.open:
+                    self.open[decision.workload] = curve.fate(decision.workload)
                 self.agents.place(at_ms, decision, self.open)
             elif isinstance(decision, RunClosed):
                 self.agents.close(f"{decision.workload}#{decision.run}")
@@ -163,6 +171,8 @@ class World:
                     self.agents.happen(at_ms, kind, subject)
             elif isinstance(subject, Job):
                 self._submit(at_ms, subject)
+            elif isinstance(subject, Curve):
+                self._serve(at_ms, kind, subject)
             elif isinstance(subject, Fate):
                 self._cancel(at_ms, subject)
             elif isinstance(subject, Stated):
@@ -184,6 +194,15 @@ class World:
         self.say(at_ms, fate.principal, fate.event)
         if fate.cancel_after_ms >= 0:
             self.plan(at_ms + fate.cancel_after_ms, "cancel", fate)
+
+    def _serve(self, at_ms: int, kind: str, curve: Curve) -> None:
+        """A minute of a service's traffic; every half hour what is forecast of it."""
+        if kind == "open":
+            self.say(at_ms, curve.principal, curve.submission)
+        if kind == "open" or at_ms % STEP_MS == 0:
+            self.say(at_ms, curve.principal, curve.forecast(at_ms))
+        self.say(at_ms, curve.principal, curve.observed(at_ms))
+        self.plan(at_ms + MINUTE_MS, "traffic", curve)
 
     def _cancel(self, at_ms: int, fate: Fate) -> None:
         if fate.workload in self.open:

@@ -17,12 +17,13 @@ from apportion.core.units import MS_PER_DAY
 class PolicyActivated(Event, frozen=True):
     """Replace the rules of a pool. Absent fields keep their value; a pool starts as ``fair``.
 
+    ``horizon`` plans batch work ahead, as blocks without a break, around what realtime services will need; nobody is preempted.
     Another policy begins with nothing owed and no usage remembered. ``fifo``, ``priority``, ``fair_tree`` and ``drf`` are
     baselines to compare with: under them everything that runs is paid by its budget while that has GPU time left.
     """
 
     pool: Name
-    policy: Literal["fair", "fifo", "priority", "fair_tree", "drf"] | None = None
+    policy: Literal["fair", "horizon", "fifo", "priority", "fair_tree", "drf"] | None = None
     quantum_ms: Annotated[int, Meta(ge=1_000, le=7 * MS_PER_DAY)] | None = None  # q: default protected time
     horizon_ms: Annotated[int, Meta(ge=1_000, le=4 * 3_600_000)] | None = None  # tau of the allowance
     protected_cap_ms: Annotated[int, Meta(ge=1_000, le=30 * MS_PER_DAY)] | None = None
@@ -41,5 +42,6 @@ class PolicyActivated(Event, frozen=True):
     backfill: Literal["easy", "conservative"] | None = None  # conservative: nobody delays who is in the plan; easy at first
     backfill_depth: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # waiting workloads in that plan; 1,000 at first
     step_ms: Annotated[int, Meta(ge=60_000, le=4 * 3_600_000)] | None = None  # of the plan; 30 minutes at first
+    wait_bound_ms: Annotated[int, Meta(ge=60_000, le=30 * MS_PER_DAY)] | None = None  # who waited so long is planned first
     demand_ppm: SharePpm | None = None  # quantile of a forecast of traffic to keep ready for; 841,345 (one sigma above) at first
     reason: Text = ""

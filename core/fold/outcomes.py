@@ -18,6 +18,7 @@ from apportion.core.decisions import (
     MovesProposed,
     NodeSuspended,
     PendingExplained,
+    PlanPublished,
     Rejected,
     RunCancelled,
     RunClosed,
@@ -280,6 +281,11 @@ def _funding(state: State, decision: FundingChanged) -> None:
     ledger.change_payer(state, run, PAYER_CODE[decision.payer], state.counters.time_ms)
 
 
+def _planned(state: State, decision: PlanPublished) -> None:
+    pool = state.pool.row_of[decision.pool]
+    state.pool.plan_ms[pool], state.pool.plan_mark[pool] = decision.from_ms, decision.mark
+
+
 def _idle(state: State, decision: RunIdle) -> None:
     state.run.idle_since_ms[_run(state, decision.workload, decision.run)] = decision.since_ms
 
@@ -303,5 +309,6 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     NodeSuspended: _suspended,
     FundingChanged: _funding,
     GrantIssued: issued,
+    PlanPublished: _planned,
     RunIdle: _idle,
 }

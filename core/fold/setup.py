@@ -28,6 +28,7 @@ IDLE_HOLD_MS = 1_800_000
 HALF_LIFE_MS = 7 * 24 * 3_600_000
 RESERVATIONS_MAX = 8
 BACKFILL_DEPTH = 1_000
+WAIT_BOUND_MS = 24 * 3_600_000
 DEMAND_PPM = 841_345  # one standard deviation above the median
 
 REFUND_RULES = {
@@ -99,6 +100,7 @@ def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) ->
     pool.backfill_depth[row] = BACKFILL_DEPTH
     pool.step_ms[row] = PLAN_STEP_MS
     pool.demand_ppm[row] = DEMAND_PPM
+    pool.wait_bound_ms[row] = WAIT_BOUND_MS
     budget.pool[root] = row
     budget.parent[root] = -1
     budget.share_ppm[root] = PPM
@@ -129,7 +131,7 @@ def policy_activated(state: State, event: PolicyActivated, principal: str, _seq:
         )  # fmt: skip
     for name in (
         "quantum_ms", "horizon_ms", "protected_cap_ms", "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "bank_ms",
-        "idle_hold_ms", "reservations_max", "backfill_depth", "step_ms", "demand_ppm",
+        "idle_hold_ms", "reservations_max", "backfill_depth", "step_ms", "demand_ppm", "wait_bound_ms",
     ):  # fmt: skip
         value = getattr(event, name)
         if value is not None:

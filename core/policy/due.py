@@ -2,8 +2,8 @@
 
 The least of: a node's silence becoming a timeout, a placed run's start limit, a stopping run's last moment, a back-off's end, the
 end of a protected time, a granted budget's last microsecond, a planned change of an entitlement, a scheduled grant, the deadline of
-a drain and when it asks runs to go, when a service may grow or shrink, and the review interval while there is work. Too early is
-harmless (a cycle that decides nothing), too late is not.
+a drain and when it asks runs to go, when a service may grow or shrink, the next step of a plan, and the review interval while there
+is work. Too early is harmless (a cycle that decides nothing), too late is not.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from apportion.core import ledger
 from apportion.core.policy import resizing
 from apportion.core.policy.draining import instants
 from apportion.core.policy.expire import STOP_MARGIN_MS, heard_since_stop
+from apportion.core.policy.horizon import carrying
 from apportion.core.state import schema
 from apportion.core.state.state import State
 
@@ -26,6 +27,7 @@ def due_ms(state: State) -> int | None:
     times.extend(int(at_ms) for at_ms in state.schedule.column("next_ms") if at_ms)
     times.extend(instants(state))
     times.extend(resizing.instants(state))
+    times.extend(carrying.instants(state))
     if state.counters.planned_ms:
         times.append(state.counters.planned_ms)
     waiting = state.queue[: state.queued]

@@ -156,6 +156,8 @@ def reason_for(state: State, workload: int, reservations: Reservations, ahead: i
         return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
     now = Space.now(state)
     kept = reservations.beside(state, workload)
+    if int(state.pool.policy[pool]) == schema.HORIZON and find_gpus(state, workload, now, kept):
+        return Pending.PLANNED, {"free_milli": free, "need_milli": need}
     if ahead and find_gpus(state, workload, now, kept):
         return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
     if find_gpus(state, workload, now, everywhere):

@@ -74,7 +74,7 @@ def shares_of(state: State) -> Shares:
             root, capacity, int(state.pool.horizon_ms[pool]), rows, budget.pool, budget.children, demand, entitled,
             budget.lag_us, barred, wanted, allowance,
         )  # fmt: skip
-        if int(state.pool.policy[pool]) != schema.FAIR:
+        if int(state.pool.policy[pool]) not in (schema.FAIR, schema.HORIZON):
             mine = (budget.column("pool") == pool) & (budget.column("children") == 0)
             allowance[mine] = np.where(barred[mine] == 1, 0, demand[mine])  # no baseline bounds what a budget pays for
         share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)

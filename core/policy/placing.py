@@ -21,7 +21,8 @@ who is to start now; pass 1 then only preempts, and the other passes start only 
 then: where a run goes somebody may be planned.
 
 Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
-tried again in the cycle, because starts only take space. A pool under a baseline policy is served by ``baselines`` instead.
+tried again in the cycle, because starts only take space. A pool under a baseline policy is served by
+``baselines`` instead, one under ``horizon`` by that.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from apportion.core.policy.baselines.serving import serve as serve_baseline
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
+from apportion.core.policy.horizon.carrying import serve_horizon
 from apportion.core.policy.moving import Moves, move_for, withdraw
 from apportion.core.policy.precedence import ends_of, places_of
 from apportion.core.policy.preempting import preempt_for
@@ -58,7 +60,9 @@ def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
     made, looked = list[Reservations](), list[Moves]()
     for pool in range(state.pool.used):
         baseline = BASELINES.get(int(state.pool.policy[pool]))
-        if baseline is None:
+        if int(state.pool.policy[pool]) == schema.HORIZON:
+            made.append(serve_horizon(state, emit, shares, pool))
+        elif baseline is None:
             looked.append(Moves.of(state, pool))
             made.append(_place_pool(state, emit, shares, pool, looked[-1]))
         else:

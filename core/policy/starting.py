@@ -77,8 +77,13 @@ def _drained_before_its_end(state: State, workload: int, gpus: list[int]) -> boo
     return any(0 < at_ms < over_ms for at_ms in closes_ms)
 
 
-def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, hold: int = schema.HOLD_NONE) -> None:
-    """Write the start of a workload on ``gpus``, which were held for it for that reason."""
+def start(
+    state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, hold: int = schema.HOLD_NONE, promised_ms: int = 0
+) -> None:
+    """Write the start of a workload on ``gpus``, which were held for it for that reason.
+
+    ``promised_ms``: it is protected for so long, funded or not, as a plan says.
+    """
     table, now_ms = state.workload, state.counters.time_ms
     leaf, pool, milli = int(table.budget[workload]), int(table.pool[workload]), int(table.gpus_milli[workload])
     min_runtime_ms = int(table.min_runtime_ms[workload])
@@ -86,7 +91,8 @@ def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[in
     if hold == schema.HOLD_FUNDED and why is Funding.ABOVE_ALLOWANCE:
         funded, why = True, Funding.WITHIN_ALLOWANCE  # it was when its GPUs were freed; its certificate says so
     protected_ms = min_runtime_ms if funded else min(min_runtime_ms, int(state.pool.quantum_ms[pool]))
-    reserved = gpu_us(milli, min_runtime_ms) if funded else 0
+    protected_ms = max(protected_ms, promised_ms)
+    reserved = gpu_us(milli, max(min_runtime_ms, promised_ms)) if funded else 0
     emit(
         RunPlaced(
             workload=table.keys[workload],

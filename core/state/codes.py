@@ -21,6 +21,7 @@ POLICY_CODE = {
     "priority": schema.PRIORITY,
     "fair_tree": schema.FAIR_TREE,
     "drf": schema.DRF,
+    "horizon": schema.HORIZON,
 }
 PACKING_CODE = {"best_fit": schema.BEST_FIT, "fgd": schema.FGD, "balanced": schema.BALANCED}
 PACKINGS = {code: name for name, code in PACKING_CODE.items()}

@@ -22,7 +22,7 @@ HOLD_NONE, HOLD_FUNDED, HOLD_UNFUNDED, HOLD_MOVED = 0, 1, 2, 3
 # pool.refund_rule
 REFUND_UNCONFIRMED, REFUND_SINCE_CHECKPOINT, REFUND_WHOLE_RUN = 1, 2, 3
 # pool.policy
-FAIR, FIFO, PRIORITY, FAIR_TREE, DRF = 1, 2, 3, 4, 5
+FAIR, FIFO, PRIORITY, FAIR_TREE, DRF, HORIZON = 1, 2, 3, 4, 5, 6
 # pool.packing
 BEST_FIT, FGD, BALANCED = 1, 2, 3
 # schedule.carry
@@ -57,6 +57,9 @@ class PoolTable(Table):
     backfill: Column
     backfill_depth: Column  # workloads that conservative backfill plans
     step_ms: Column  # between two instants of the plan
+    wait_bound_ms: Column  # after which a job falls due, whatever its value
+    plan_ms: Column  # when it was last planned; 0 = never
+    plan_mark: Column  # of what that plan was made
     demand_ppm: Column  # quantile of a forecast of traffic that services are kept ready for
     levels: Column  # of its topology, above the node
     supply_milli: Column  # rates now

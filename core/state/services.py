@@ -44,10 +44,10 @@ def peak_ends_ms(state: State, service: int, now_ms: int) -> int:
     return (now_ms // hold_ms + 1) * hold_ms
 
 
-def forecast_traffic(state: State, service: int, from_ms: int, until_ms: int) -> int:
-    """Return the most traffic that is forecast for a time, in thousandths; -1 where nothing is."""
+def forecast_traffic(state: State, service: int, from_ms: int, until_ms: int, *, median: bool = False) -> int:
+    """Return the most traffic that is forecast for a time, in thousandths, at the quantile kept ready for; -1 where nothing is."""
     table = state.forecast
     mine = table.column("service") == service + 1
     mine &= (table.column("from_ms") <= until_ms) & (table.column("until_ms") > from_ms)
-    values = table.column("traffic_milli")[mine]
+    values = table.column("median_milli" if median else "traffic_milli")[mine]
     return int(values.max()) if len(values) else -1

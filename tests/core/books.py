@@ -19,6 +19,7 @@ from apportion.core.decisions import (
     GpusReserved,
     GrantIssued,
     Piece,
+    PlanPublished,
     RunCancelled,
     RunClosed,
     RunDrained,
@@ -244,7 +245,13 @@ class Books:
     def _placed(self, state: State, placed: RunPlaced, batch: CycleBatch) -> None:
         asked = self.admitted[placed.workload]
         protected_ms = placed.protected_until_ms - batch.time_ms
-        if placed.payer == "budget":
+        planned = [(job, plan) for plan in batch.decisions if isinstance(plan, PlanPublished) for job in plan.jobs]
+        promised = [(job, plan.step_ms) for job, plan in planned if job.workload == placed.workload and job.start == 0]
+        if promised:  # it is not interrupted for as long as it is planned
+            job, step_ms = promised[0]
+            assert (job.steps - 1) * step_ms < protected_ms <= job.steps * step_ms or protected_ms == asked.min_runtime_ms
+            assert placed.reserved_gpu_us == (placed.gpus_milli * protected_ms if placed.payer == "budget" else 0)
+        elif placed.payer == "budget":
             assert protected_ms == asked.min_runtime_ms > 0, f"a funded start has all the time it asked for: {placed}"
             assert placed.reserved_gpu_us == placed.gpus_milli * protected_ms
         else:

@@ -128,6 +128,8 @@ class Conserving:
             if int(table.state[row]) not in (schema.PENDING, schema.HELD):
                 continue
             assert int(table.reason[row]) > 0, f"{table.keys[row]} waits and nobody says why"
+            if int(state.pool.policy[int(table.pool[row])]) == schema.HORIZON:
+                continue  # GPUs may idle for what is planned
             late = int(table.not_before_ms[row]) > state.counters.time_ms
             if int(table.state[row]) == schema.HELD or late or int(table.budget[row]) in blocked:
                 continue

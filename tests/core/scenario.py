@@ -98,7 +98,7 @@ class Scenario:
         self.story = Story(Books(), Timeline(), Inspector(), Drains(), Moved(), Serving())
         self.shown = {
             "refuse", "place", "preempt", "stop", "keep", "unkeep", "close", "end", "suspend", "fund", "issue", "idle", "drain",
-            "move", "propose", "resize", "retire",
+            "move", "propose", "resize", "retire", "plan",
         }  # fmt: skip
         self.agents = "willing"
         self.agent_of: dict[str, str] = {}
@@ -213,7 +213,7 @@ class Scenario:
         names = {
             "quantum": "quantum_ms", "horizon": "horizon_ms", "cap": "protected_cap_ms", "silence": "heartbeat_timeout_ms",
             "start": "start_timeout_ms", "review": "review_ms", "bank": "bank_ms", "halflife": "half_life_ms",
-            "idle": "idle_hold_ms", "step": "step_ms",
+            "idle": "idle_hold_ms", "step": "step_ms", "bound": "wait_bound_ms",
         }  # fmt: skip
         refund: Any = rules.pop("refund", None)
         action: Any = rules.pop("action", None)

@@ -22,7 +22,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.policy.gaps import gaps_of
 
-POLICIES: tuple[Any, ...] = ("fair", "fair", "fair_tree", "drf", "priority", "fifo")
+POLICIES: tuple[Any, ...] = ("fair", "horizon", "fair_tree", "drf", "priority", "fifo")
 PACKINGS: tuple[Any, ...] = ("balanced", "fgd", "best_fit")
 BACKFILLS = ("conservative", "easy")
 KINDS = (  # weight, GPUs, milli, CPU, memory, models

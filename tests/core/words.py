@@ -138,6 +138,12 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
                 "moves": str(proof.moves), "moved": gpus_text(proof.moved_milli), "free": gpus_text(proof.free_milli),
                 "need": gpus_text(proof.needed_milli), "ran": time_text(proof.ran_ms),
             }  # fmt: skip
+        case d.PlanPublished():
+            jobs = [f"{job.workload}@{job.start}+{job.steps}:{job.first}-{job.first + job.gpus - 1}" for job in decision.jobs]
+            told = {"waiting": str(decision.waiting), "unmet": str(decision.unmet_gpu_steps), "gpus": str(decision.gpus)}
+            told["late"] = ",".join(decision.late) or "none"
+            told |= {f"held_{one.workload}": ",".join(map(str, one.held[:6])) for one in decision.services}
+            return ["plan", decision.pool, *jobs], told
         case d.RunRetired():
             return ["retire", f"{decision.workload}#{decision.run}"], {"grace": time_text(decision.grace_until_ms - batch.time_ms)}
         case d.ServiceResized():

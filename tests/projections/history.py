@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from apportion.adapters.demo.generator import Shape, generate
-from apportion.adapters.simulation.cluster import Layout, Policy
+from apportion.adapters.simulation.cluster import ROOT, Layout, Policy, member_names
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.faults import ROUGH, Faults
 from apportion.adapters.simulation.people import Habits
+from apportion.adapters.simulation.traffic import Curve
 from apportion.adapters.simulation.trouble import Rates
 from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.core.decisions import CycleBatch, decode_batch
@@ -29,6 +30,7 @@ from apportion.core.events import (
     MemberGranted,
     NodeJoined,
     PoolDefined,
+    Service,
     WorkloadSubmitted,
     encode_event,
 )
@@ -38,6 +40,10 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 START_MS = 20_454 * DAY_MS  # 2026-01-01T00:00:00Z
 TROUBLED = Rates(2, 3, 3, 4, 3, 3)
+CHAT = Curve(
+    "chat", f"{ROOT}/cluster01", member_names("cluster01")[0], "h100", 1_000,
+    Service(min_replicas=1, max_replicas=6, gpus_milli_per_traffic=100), 15_000,
+)  # fmt: skip
 
 
 @functools.cache
@@ -47,7 +53,10 @@ def simulated(
     """Return both logs of a small troubled cluster; ``rough`` adds duplicates, disorder, wrong clocks and rubbish."""
     jobs = generate(seed, Shape(days=max(1, hours // 24), gpus=nodes * 8, largest=16))
     layout = Layout(nodes=nodes, policy=policy, moves="carry_out")
-    options = WorldOptions(seed=seed, length_ms=hours * HOUR_MS, layout=layout, habits=Habits(movable=1_000_000), rates=TROUBLED)
+    habits = Habits(movable=1_000_000)
+    options = WorldOptions(
+        seed=seed, length_ms=hours * HOUR_MS, layout=layout, habits=habits, rates=TROUBLED, curves=(CHAT,)
+    )
     simulation = Simulation(World(jobs, options), arrive=Faults(seed, ROUGH) if rough else None)
     return simulation.run(options.start_ms + hours * HOUR_MS, 2 * MINUTE_MS)
 

@@ -24,6 +24,7 @@ NEEDED = (
     "fact.run_closed where nodes > 1",
     "fact.alloc_closed where end_reason = 'funding_changed'",
     "fact.rejection",
+    "fact.resize where replicas < before",
     "fact.workload_end where outcome <> 'succeeded'",
     "fact.alloc_open",
     "dim.node_version where gpus = 0",
@@ -126,6 +127,7 @@ FAULTS: dict[str, str] = {
     "refused_no_effect": """
         update raw.event_log set refused = true where seq = (select max(seq) from dim.budget_version)
     """,
+    "replicas_counted": "update fact.workload set service = '' where service <> ''",
     "reservations_settled": """
         update fact.ledger set amount_gpu_us = amount_gpu_us + 1 where kind = 'void' and account = 'reserved'
     """,
@@ -136,6 +138,7 @@ FAULTS: dict[str, str] = {
         fact.run_closed)
     """,
     "runs_closed_once": "insert into fact.decision select * from fact.decision where type = 'run.closed' limit 1",
+    "services_sized": "update fact.resize set before = before + 1",
     "sibling_shares": "update dim.budget_version set share_ppm = share_ppm + 1 where budget = 'itp/cluster04'",
     "states_contiguous": "update fact.workload_state_closed set to_seq = to_seq + 1 where state = 'pending'",
     "states_match_runs": "delete from fact.workload_state_closed where state = 'placed'",
@@ -151,7 +154,7 @@ FAULTS: dict[str, str] = {
 @pytest.fixture(scope="module")
 def rich() -> Iterator[Projection]:
     """A history in which all happens that the faults are about: the first of a few seeds that has it."""
-    for seed in range(47, 67):
+    for seed in (67, *range(47, 67)):
         logs = simulated(seed, hours=24, nodes=4)
         projection = Projection()
         projection.ingest(logs.records, logs.batches[: len(logs.batches) // 2])

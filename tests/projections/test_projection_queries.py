@@ -50,6 +50,7 @@ def arguments(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
         "job": {"workload": workload},
         "runs": {"workload": workload},
         "why": {"workload": workload},
+        "service_curve": {"workload": workload},
         "budget": {"budget": "itp/cluster04"},
         "decision_of": {"event_seq": 100},
         "queue": {"state": "all"},

@@ -27,7 +27,7 @@ from tests.strategies import poison_bodies
 
 T = TypeVar("T")
 
-POLICIES = ("fair", "fifo", "priority", "fair_tree", "drf")
+POLICIES = ("fair", "horizon", "fifo", "priority", "fair_tree", "drf")
 SUBJECTS = (
     "ap.ev.ops.pool.defined", "ap.ev.agent-n1.node.heartbeat", "ap.ev.ops.workload.submitted", "ap.ev.core.clock.tick",
     "ap.ev.ops.nope", "ap.ev.ops", "ap.ev..x", "ap.dec.cycle", "", "ap.ev.ops.node.heartbeat.more",
@@ -213,7 +213,8 @@ def test_safety_while_runs_are_moved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policies", "seed"), [(("fifo",), 3), (("priority",), 6), (("fair_tree",), 9), (("drf",), 24), (POLICIES, 33)]
+    ("policies", "seed"),
+    [(("horizon",), 1), (("fifo",), 3), (("priority",), 6), (("fair_tree",), 9), (("drf",), 24), (POLICIES, 33)],
 )
 def test_safety_under_each_baseline_and_when_policies_change(policies: Sequence[str], seed: int) -> None:
     """Money, places and order hold whoever judges; those that may take do take."""
@@ -223,7 +224,7 @@ def test_safety_under_each_baseline_and_when_policies_change(policies: Sequence[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policies", [("fifo",), ("priority",), ("fair_tree",), ("drf",), POLICIES])
+@pytest.mark.parametrize("policies", [("horizon",), ("fifo",), ("priority",), ("fair_tree",), ("drf",), POLICIES])
 @pytest.mark.parametrize("seed", range(2_000, 2_008))
 def test_safety_under_baselines_over_longer_stories(policies: Sequence[str], seed: int) -> None:
     assert play(seed, 600, policies)[0].time_ms > 0
