@@ -9,6 +9,8 @@ A pure function of the instance up to that time limit; it must never be given as
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +61,7 @@ def upper_bound(instance: Instance, seconds: float = 20.0) -> Bound:
     model.a_matrix_.index_ = np.array(rows.columns, dtype=np.int32)
     model.a_matrix_.value_ = np.array(rows.values, dtype=float)
     model.integrality_ = [highs.HighsVarType.kInteger] * model.num_col_
-    run = highs.Highs()
+    run = _quiet(highs)
     for option, value in (("output_flag", False), ("threads", 1), ("time_limit", float(seconds)), ("mip_rel_gap", PROVED_GAP)):
         run.setOptionValue(option, value)
     run.passModel(model)
@@ -69,6 +71,18 @@ def upper_bound(instance: Instance, seconds: float = 20.0) -> Bound:
     if not np.isfinite(dual):  # not even the first relaxation was solved in time
         return Bound(rows.constant + int(sum(max(0.0, value) for value in rows.best)), False)
     return Bound(rows.constant + int(np.ceil(dual * scale * (1 + MARGIN if dual > 0 else 1 - MARGIN))), bool(proved))
+
+
+def _quiet(highs: Any) -> Any:
+    """Return a solver; it says its name on the process's standard output, which is for answers, when it is made."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        return highs.Highs()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class _Rows:

@@ -30,7 +30,7 @@ def fifo_plus(instance: Instance) -> Plan:
 def _planned(instance: Instance, strict: bool) -> Plan:
     check(instance)
     setting = setting_of(instance)
-    board, _running = board_of(instance)
+    board, running = board_of(instance)
     lines = setting.ceilings.copy()
     if strict:
         for k, a in enumerate(setting.rows):
@@ -38,7 +38,7 @@ def _planned(instance: Instance, strict: bool) -> Plan:
             lines[k] = np.minimum(np.maximum(peak, setting.floors[k]), highest(instance.services, int(a)))
     board.room[:] -= lines.sum(axis=0)
     board.lines[horizon.OPEN] -= lines.sum(axis=0)
-    horizon.settle(lines, setting.floors, setting.services, board.room, board.lines[horizon.OPEN])
+    horizon.settle(board, running, lines, setting.floors, setting.services)
     work = instance.jobs
     order = np.lexsort((work.id, work.earliest - work.age))
     start, first = np.full(len(order), -1, dtype=np.int64), np.full(len(order), -1, dtype=np.int64)

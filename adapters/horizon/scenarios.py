@@ -81,6 +81,17 @@ SCENARIOS: dict[str, Scenario] = {
     "overload": Scenario((Work(120, (1, 2, 4, 8, 16, 32), (3, 16), (1, 10)),), (Curve(6, 18, 4, 28),)),
 }
 
+LARGE_GPUS = 1_024
+LARGE = Scenario(
+    (Work(440, (1, 2, 4, 8, 16, 32), (2, 12), (1, 10)), Work(60, (64, 128), (2, 12), (1, 10))),
+    (Curve(60, 240, 24, 28, 8), Curve(30, 90, 12, 34, 4, 2, 140, priority=3), Curve(10, 40, 8, 20, 2, priority=5)),
+)
+
+
+def large(seed: int) -> inst.Instance:
+    """Return a day of 1,024 GPUs and 500 jobs."""
+    return day(LARGE, Dice(seed, "horizon", "large"), LARGE_GPUS)
+
 
 def scenario(name: str, seed: int) -> inst.Instance:
     """Return one day; raises ``ValueError`` for a name that is not there."""

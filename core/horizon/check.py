@@ -124,7 +124,7 @@ def _starts(instance: Instance, plan: Plan) -> list[Violation]:
     for j, start in enumerate(plan.start.tolist()):
         if start >= 0 and start < work.earliest[j]:
             found.append(Violation("start", f"job {work.id[j]} starts at step {start}, before {work.earliest[j]}"))
-        if instance.whole and start + work.duration[j] > instance.steps:
+        if start >= 0 and instance.whole and start + work.duration[j] > instance.steps:
             end = start + int(work.duration[j])
             found.append(Violation("start", f"job {work.id[j]} ends at step {end}, the horizon at {instance.steps}"))
         if start > work.latest[j] and j not in late:

@@ -24,15 +24,16 @@ from apportion.core.kernels import horizon
 
 I64 = NDArray[np.int64]
 
-EFFORT = 800_000  # candidates times jobs, about: a candidate costs as the jobs that it places again, and words of GPUs
+EFFORT = 800_000  # candidates times jobs, about: a candidate costs what the jobs cost that it places again
+MOST_WORDS = 8
 PINNED_PERCENT = 40  # of the candidates are for the half whose curves stay
-HEAT_PPM = 200  # of all that could be had: what a candidate may be worse at the beginning
+HEAT_MILLI = 15  # of what a job is worth on average: so much worse a candidate may be at the beginning
 MAX_HEAT = 1 << 48
 
 
 def usual_candidates(instance: Instance) -> int:
-    """Return how many candidates take about as long for small instances as for large ones of 64 GPUs."""
-    return EFFORT // (20 + len(instance.jobs.id))
+    """Return how many candidates take about as long for few jobs as for many, and longer for more than 64 GPUs."""
+    return EFFORT // (20 + len(instance.jobs.id)) * min(MOST_WORDS, -(-instance.gpus // horizon.WORD))
 
 
 def plan(instance: Instance, candidates: int | None = None) -> Plan:
@@ -44,13 +45,13 @@ def plan(instance: Instance, candidates: int | None = None) -> Plan:
     low = setting.ceilings.copy()
     board.room[:] -= low.sum(axis=0)
     board.lines[horizon.OPEN] -= low.sum(axis=0)
-    horizon.settle(low, setting.floors, setting.services, board.room, board.lines[horizon.OPEN])
+    horizon.settle(board, pinned_use, low, setting.floors, setting.services)
     work = instance.jobs
     start, first = np.full(len(work.id), -1, dtype=np.int64), np.full(len(work.id), -1, dtype=np.int64)
     late = np.zeros(len(work.id), dtype=np.int64)
     due = np.lexsort((work.id, work.latest))
     due = due[work.latest[due] < instance.steps]
-    stay = horizon.reserve(board, setting.jobs, due, low, setting.floors, setting.services, start, first, late)
+    stay = horizon.reserve(board, pinned_use, setting.jobs, due, low, setting.floors, setting.services, start, first, late)
     for j in due[stay:]:
         horizon.put(board, setting.jobs, j, start[j], first[j], -1)
         start[j] = first[j] = -1
@@ -59,7 +60,7 @@ def plan(instance: Instance, candidates: int | None = None) -> Plan:
     orders = [np.concatenate((due, rest)) for rest in _orders(instance, setting.worth)]
     few = candidates * PINNED_PERCENT // 100 if len(setting.services) else candidates
     order = max(orders, key=lambda one: search.run(one.copy(), low, 0, 0).value)
-    heat = min(MAX_HEAT, int(setting.worth.max(axis=1, initial=0).sum()) // 1_000_000 * HEAT_PPM)
+    heat = min(MAX_HEAT, int(setting.worth.max(axis=1, initial=0).sum()) // max(1, len(start)) * HEAT_MILLI // 1_000)
     found = search.run(order, low, few, heat)
     joint = search.run(order, low, candidates - few, heat, joint=True) if few < candidates else found
     best = joint if joint.value > found.value else found

@@ -246,21 +246,50 @@ def _give_way(curves: I64, floors: I64, services: I64, t: int, need: int, room: 
 
 
 @njit(cache=True)
-def settle(curves: I64, floors: I64, services: I64, room: I64, opened: I64) -> None:
+def _guarded(board: Board, pinned_use: I64, t: int) -> bool:
+    """Tell whether a planned job is there that takes its budget above its kept part: what is kept for others must be free then."""
+    count = budgets(board)
+    if count > 1:
+        for b in range(count):
+            if board.lines[1 + b, t] > max(board.lines[1 + count + b, t], pinned_use[b, t]):
+                return True
+    return False
+
+
+@njit(cache=True)
+def settle(board: Board, pinned_use: I64, curves: I64, floors: I64, services: I64) -> None:
     """Cut the curves wherever they are more than there is."""
-    for t in range(len(room)):
-        if room[t] < 0:
-            _give_way(curves, floors, services, t, -room[t], room, opened)
+    for t in range(len(board.room)):
+        need = -board.room[t]
+        if _guarded(board, pinned_use, t):
+            need = max(need, -board.lines[OPEN, t])
+        if need > 0:
+            _give_way(curves, floors, services, t, need, board.room, board.lines[OPEN])
+
+
+@njit(cache=True)
+def _least_cut(board: Board, jobs: I64, j: int, spare: I64, found: I64) -> bool:
+    """Fill ``found`` with the start in time that takes the fewest of the ``spare`` GPU-steps, which the board has as free now."""
+    start, at, least = -1, -1, NEVER
+    for begin in range(jobs[j, EARLIEST], jobs[j, LATEST] + 1):
+        taken = 0
+        for t in range(begin, min(begin + jobs[j, DURATION], len(board.room))):
+            taken += max(0, jobs[j, GPUS] - (board.room[t] - spare[t]))
+        if taken < least and find(board, jobs, j, begin, begin, found):
+            start, at, least = found[0], found[1], taken
+    found[0], found[1] = start, at
+    return start >= 0
 
 
 @njit(cache=True)
 def reserve(
-    board: Board, jobs: I64, due: I64, curves: I64, floors: I64, services: I64, start: I64, at: I64, late: I64
+    board: Board, pinned_use: I64, jobs: I64, due: I64, curves: I64, floors: I64, services: I64, start: I64, at: I64, late: I64
 ) -> int:  # fmt: skip
     """Place the jobs that fall due, in this order, before anybody else; returns how many of them must stay where they are.
 
-    Where a job fits beside the curves it takes its earliest start there. If that is too late, curves give way down to their floors;
-    if that does not help either, the job is late: it takes the earliest start there is. All up to the last of these stay.
+    Where a job fits beside the curves it takes its earliest start there. If that is too late, curves give way down to their floors,
+    where that takes the fewest GPU-steps of them; if not even that is in time, the job is late, and takes the earliest start there is.
+    All up to the last of these stay.
     """
     found, stay, steps = np.zeros(2, dtype=np.int64), 0, len(board.room)
     spare = np.zeros(steps, dtype=np.int64)
@@ -274,8 +303,10 @@ def reserve(
                     spare[t] += curves[a, t] - floors[a, t]
                 board.room[t] += spare[t]
                 board.lines[OPEN, t] += spare[t]
-            fits = find(board, jobs, j, jobs[j, EARLIEST], jobs[j, LAST], found)
-            late[j] = 0 if fits and found[0] <= jobs[j, LATEST] else 1
+            fits = _least_cut(board, jobs, j, spare, found)
+            late[j] = 0 if fits else 1
+            if not fits:
+                fits = find(board, jobs, j, jobs[j, EARLIEST], jobs[j, LAST], found)
             for t in range(steps):
                 board.room[t] -= spare[t]
                 board.lines[OPEN, t] -= spare[t]
@@ -283,22 +314,8 @@ def reserve(
                 continue
         start[j], at[j] = found[0], found[1]
         put(board, jobs, j, start[j], at[j], 1)
-        for t in range(start[j], min(start[j] + jobs[j, DURATION], steps)):
-            if board.room[t] < 0:
-                _give_way(curves, floors, services, t, -board.room[t], board.room, board.lines[OPEN])
-            lacking = _lacking(board, jobs[j, BUDGET], t)
-            if lacking > 0:
-                _give_way(curves, floors, services, t, lacking, board.room, board.lines[OPEN])
+        settle(board, pinned_use, curves, floors, services)
     return stay
-
-
-@njit(cache=True)
-def _lacking(board: Board, budget: int, t: int) -> int:
-    """Return how many GPUs services must give up so that a budget which uses more than its kept part takes nobody else's."""
-    count = budgets(board)
-    if count == 1 or board.lines[1 + budget, t] <= board.lines[1 + count + budget, t]:
-        return 0
-    return max(0, -board.lines[OPEN, t])
 
 
 @njit(cache=True)
@@ -309,13 +326,11 @@ def filled(
 
     What is kept for a budget is not taken where a planned job of somebody else is beside it.
     """
-    steps, count = len(board.room), budgets(board)
+    steps = len(board.room)
     for t in range(steps):
         spare[t] = board.room[t]
-        if count > 1:
-            for b in range(count):
-                if board.lines[1 + b, t] > max(board.lines[1 + count + b, t], pinned_use[b, t]):
-                    spare[t] = max(0, min(spare[t], board.lines[OPEN, t]))
+        if _guarded(board, pinned_use, t):
+            spare[t] = min(spare[t], board.lines[OPEN, t])
     cost = 0
     for a in range(len(curves)):
         cap, sting, row = services[a, CAP], services[a, STING], result[a]
@@ -546,6 +561,8 @@ def search(
             bent = _change(board, jobs, order, stay, start, curves, floors, ceilings, services, bend, dice, span)
         first = span[0]
         _without(board, jobs, old_order, first, start, at)
+        if bent and number > 0:
+            settle(board, pinned_use, curves, floors, services)
         moved = _place(board, jobs, must, order, first, span[1], start, at, new_start, new_at, known, found)
         total = value
         if moved > 0 or (moved == 0 and bent):
