@@ -21,7 +21,7 @@ from apportion.core.horizon.plan import Plan
 
 I64 = NDArray[np.int64]
 
-FREE, PINNED = -1, -2
+FREE, PINNED, BARRED = -1, -2, -(1 << 40)
 
 
 class Violation(NamedTuple):
@@ -39,7 +39,7 @@ def violations(instance: Instance, plan: Plan) -> list[Violation]:
     grid, found = _grid(instance, plan)
     found += _starts(instance, plan)
     found += _ranges(instance, plan)
-    taken = (grid != FREE).sum(axis=0)
+    taken = ((grid != FREE) & (grid != BARRED)).sum(axis=0)
     together = taken + plan.held.sum(axis=0)
     for t in np.flatnonzero(together > instance.gpus):
         found.append(
@@ -98,6 +98,7 @@ def _grid(instance: Instance, plan: Plan) -> tuple[I64, list[Violation]]:
     for k in range(len(running.first)):
         first = int(running.first[k])
         grid[first : first + int(running.gpus[k]), : int(running.left[k])] = PINNED - k
+    grid[np.flatnonzero(instance.barred), 0] = BARRED
     for j, start in enumerate(plan.start.tolist()):
         if start < 0:
             continue
@@ -110,7 +111,7 @@ def _grid(instance: Instance, plan: Plan) -> tuple[I64, list[Violation]]:
             continue
         cells = grid[first : first + gpus, start : start + int(work.duration[j])]
         if (cells <= PINNED).any():
-            found.append(Violation("interruption", f"job {work.id[j]} at step {start} is put on GPUs of running work"))
+            found.append(Violation("interruption", f"job {work.id[j]} at step {start} is put on GPUs of running work or a service"))
         elif (cells != FREE).any():
             other = int(cells[cells != FREE][0])
             found.append(Violation("overlap", f"jobs {work.id[j]} and {work.id[other]} are on the same GPUs from step {start} on"))

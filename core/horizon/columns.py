@@ -71,6 +71,8 @@ def board_of(instance: Instance) -> tuple[horizon.Board, I64]:
         first, left = int(running.first[k]), int(running.left[k])
         _take(words, first, first + int(running.gpus[k]), min(left, steps))
         use[int(running.budget[k]), :left] += running.gpus[k]  # no budget is -1, the last row
+    for gpu in np.flatnonzero(instance.barred).tolist():
+        _take(words, gpu, gpu + 1, 1)
     kept[:budgets] = instance.protected
     lines[horizon.OPEN] = gpus - np.maximum(use, kept).sum(axis=0)
     return horizon.Board(words, gpus - use.sum(axis=0), lines), use.copy()

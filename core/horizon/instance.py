@@ -40,6 +40,9 @@ class BadInstance(ValueError):
     """An instance that cannot be meant: says which number, and what to do."""
 
 
+NOWHERE: I64 = np.zeros(0, dtype=np.int64)
+
+
 class Jobs(NamedTuple):
     """One row per job that waits."""
 
@@ -84,6 +87,7 @@ class Instance(NamedTuple):
     services: Services
     decay: I64  # in ONE; the last entry holds for ever
     protected: I64  # [budget, step]
+    barred: I64 = NOWHERE  # 1 per GPU on which no job may be at step 0, though it is counted as free: a service has it; or empty
     whole: bool = False  # a job that would not end within the horizon is not planned in it
 
 
@@ -235,6 +239,9 @@ def _check_decay_and_value(instance: Instance) -> None:
 
 def _check_room(instance: Instance) -> None:
     """Refuse running work that overlaps, and services that must hold more than is left."""
+    if len(instance.barred) not in (0, instance.gpus):
+        raise BadInstance(f"barred has {len(instance.barred)} rows, expected none or {instance.gpus}")
+    _range("barred", instance.barred, 0, 1)
     work, services, steps = instance.pinned, instance.services, instance.steps
     _same_length("pinned", work, len(work.first))
     _range("pinned.first", work.first, 0, instance.gpus - 1)

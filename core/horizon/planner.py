@@ -119,7 +119,7 @@ def _dice(instance: Instance) -> I64:
     """Return the state of the generator: a number from 1 to 2^31 - 2, of all that the instance holds."""
     told = hashlib.blake2b(digest_size=8)
     told.update(b"%d %d" % (instance.gpus, instance.steps))
-    for table in (*instance.jobs, *instance.pinned, *instance.services, instance.decay, instance.protected):
+    for table in (*instance.jobs, *instance.pinned, *instance.services, instance.decay, instance.protected, instance.barred):
         told.update(np.ascontiguousarray(table).astype("<i8").tobytes())
     return np.array([1 + int.from_bytes(told.digest(), "little") % 2_147_483_646], dtype=np.int64)
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.errors import check
+from apportion.core.horizon.check import violations
 from apportion.core.horizon.plan import Plan
-from apportion.core.horizon.planner import CANDIDATES
 from apportion.core.horizon.planner import plan as search
+from apportion.core.horizon.planner import usual_candidates
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
 from apportion.core.policy.funding import Shares
@@ -35,9 +37,8 @@ from apportion.core.units import MILLI
 I64 = NDArray[np.int64]
 
 REPLAN_MS = 300_000
+PART_OF_USUAL = 8  # of the candidates: it is soon planned again, and all of them bring less than 0.1 % (a day of plans)
 SOON_STEPS = 4  # replicas rather keep off blocks that are planned within so many steps
-CANDIDATES_AT_GPUS = 64  # up to here all candidates are tried; in proportion fewer for larger pools, whose candidates cost more
-CANDIDATES_LEAST = 1_000
 _MARKS = (1 << 61) - 1
 
 
@@ -49,7 +50,8 @@ def serve_horizon(state: State, emit: Emit, shares: Shares, pool: int) -> Reserv
         slots = slots_of(state, pool)
         if slots.length:
             asked = ask(state, shares, pool, slots)
-            made = search(asked.instance, candidates_for(slots.length))
+            made = search(asked.instance, usual_candidates(asked.instance) // PART_OF_USUAL)
+            _believe(state, asked, made)
             emit(published(state, pool, asked, made, mark_of(state, pool)))
             reservations.planned_ms = _carry_out(state, emit, shares, reservations, slots, asked, made)
             soon = _planned_soon(state, slots, asked, made)
@@ -89,9 +91,10 @@ def mark_of(state: State, pool: int) -> int:
     return mark
 
 
-def candidates_for(gpus: int) -> int:
-    """Return how many candidates the search may look at."""
-    return max(CANDIDATES_LEAST, CANDIDATES * CANDIDATES_AT_GPUS // max(gpus, CANDIDATES_AT_GPUS))
+def _believe(state: State, asked: Asked, plan: Plan) -> None:
+    """Stop unless the validator, which shares no line with the planner, finds nothing wrong with the plan."""
+    for rule, what in violations(asked.instance, plan):
+        check(False, state.counters.seq, f"a plan breaks the rule {rule!r}: {what}")
 
 
 def _carry_out(
