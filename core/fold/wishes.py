@@ -27,9 +27,8 @@ def take_wish(state: State, wish: Wish) -> int:
     return row + 1
 
 
-def drop_wish(state: State, workload: int) -> None:
-    """Forget a workload's wish; nobody else's, and its row is free."""
-    number = state.workload.cells.wish[workload]
+def drop_wish(state: State, number: int) -> None:
+    """Forget a workload's wish, by what its column holds; nobody else's, and its row is free."""
     if not number:
         return
     row, table, groups = number - 1, state.wish.cells, state.group

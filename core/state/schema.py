@@ -220,6 +220,24 @@ class WorkloadTable(Table):
     told_ms: Column  # when its reservation said that it starts, as last explained; 0 = it has none
     late_ms: Column  # how much later than that it was when that was last said; 0 = it was not
     outcome: Column  # of the last run: index into Outcome + 1
+    choices: Column  # row + 1 in ChoiceTable of the first pool that it named; 0 = it named one
+
+
+class ChoiceTable(Table):
+    """Pools that a workload named, where it named several: what it is in each. Key: ``workload pool``."""
+
+    workload: Column
+    next: Column  # row + 1 of the next in order of its wish; 0 = last
+    place: Column  # in that order, 0 = first
+    refusal: Column  # why it can never be there: index into Refusal + 1; 0 = it can
+    pool: Column  # -1 where it cannot be, as in the following
+    budget: Column
+    nodes: Column
+    milli_per_node: Column
+    gpus_milli: Column
+    wish: Column
+    min_runtime_ms: Column
+    reason: Column  # why it did not start there, as last explained: index into Pending + 1
 
 
 class RunTable(Table):

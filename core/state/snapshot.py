@@ -20,7 +20,7 @@ from apportion.core.state.digest import digest
 from apportion.core.state.queue import rebuild_queue
 from apportion.core.state.state import Counters, State
 
-SCHEMA = 13
+SCHEMA = 14
 _MAGIC = b"APSNAP%02d" % SCHEMA
 
 

@@ -70,6 +70,7 @@ class State:
     tag: schema.TagTable = field(default_factory=schema.TagTable)
     group: schema.GroupTable = field(default_factory=schema.GroupTable)
     wish: schema.WishTable = field(default_factory=schema.WishTable)
+    choice: schema.ChoiceTable = field(default_factory=schema.ChoiceTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER | weight << WEIGHT_SHIFT
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
@@ -99,6 +100,7 @@ class State:
             "tag": self.tag,
             "group": self.group,
             "wish": self.wish,
+            "choice": self.choice,
         }
 
     def budget_key(self, pool: str, path: str) -> str:

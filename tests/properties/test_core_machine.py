@@ -180,6 +180,11 @@ def test_safety_over_a_long_seeded_story(seed: int) -> None:
     assert play(seed, actions=110)[0].preemptions > 0
 
 
+def test_safety_while_work_goes_to_other_pools() -> None:
+    """Who accepts several pools starts in another one, and comes back to where it waits; watched by everybody as the rest."""
+    assert all(play(seed, actions=110)[0].visits > 2 for seed in (5, 8))
+
+
 def test_safety_while_nodes_are_drained() -> None:
     """Runs are asked to leave, and drained nodes take what is over in time."""
     asked, taking = (play(seed, actions=110)[1] for seed in (138, 106))
