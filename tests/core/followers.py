@@ -120,8 +120,8 @@ class Conserving:
                 blocked.add(leaf)
                 assert decision.certificate.victim_allowance_milli == int(self.allowance[leaf])
         check_spent(state)
-        for kept in self.reservations:
-            check_reservations(state, kept)
+        for pool, kept in enumerate(self.reservations):
+            check_reservations(state, kept, pool)
         for decision in batch.decisions:
             if isinstance(decision, RunPlaced):
                 check_placed(state, decision)
@@ -161,14 +161,22 @@ def kept_nodes(kept: Reservations) -> list[tuple[int, int]]:
     return list(zip(kept.holder.tolist(), kept.until_ms.tolist(), strict=True))
 
 
-def check_reservations(state: State, kept: Reservations) -> None:
-    """Each holder has as many nodes as it needs, nobody else's, and on each enough GPUs can be free by the instant promised."""
+def check_reservations(state: State, kept: Reservations, pool: int) -> None:
+    """Each holder has as many nodes as it needs, nobody else's, and on each enough GPUs can be free by the instant promised.
+
+    One that started in another pool since needs none; what was kept for it is free in the next cycle.
+    """
     table, node, gpu = state.workload, state.node, state.gpu
     gone_ms = [state.counters.time_ms] * gpu.used
     for row in state.run.live_rows():
         for one in gpus_of_run(state, row):
             gone_ms[one] = max(gone_ms[one], gone_by_ms(state, row))
     for workload, start_ms in kept.starts_ms.items():
+        if int(table.state[workload]) == schema.RUNNING:
+            assert int(table.pool[workload]) != pool, f"{table.keys[workload]} started, and nodes are kept for it"
+            due_ms = Core.due_ms(Core(state))
+            assert due_ms == state.counters.time_ms + 1, "nobody looks soon at what was kept for who is gone"
+            continue
         places = enumerate(kept_nodes(kept))
         nodes = [place for place, (holder, until_ms) in places if holder == workload + 1 and until_ms == start_ms]
         wish, parts = wants_of(state, workload), 0
