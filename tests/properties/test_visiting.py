@@ -133,14 +133,14 @@ def play(steps: list[tuple[Any, ...]], policy: Any = "fair", backfill: Any = Non
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
 @given(STEPS, st.sampled_from(BASELINES))
 def test_nobody_waits_while_a_pool_of_his_wish_could_start_him(steps: list[tuple[Any, ...]], policy: Any) -> None:
-    play(steps, policy)
+    assert play(steps, policy).conserving.reservations, "nobody looked at the last cycle"
 
 
 @pytest.mark.slow
 @settings(max_examples=1_500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.sampled_from(BASELINES))
 def test_nobody_waits_while_a_pool_of_his_wish_could_start_him_at_length(steps: list[tuple[Any, ...]], policy: Any) -> None:
-    play(steps, policy)
+    assert play(steps, policy).conserving.reservations, "nobody looked at the last cycle"
 
 
 def test_the_stories_have_visitors() -> None:
