@@ -162,7 +162,7 @@ def _imagine(state: State, pool: int, shape: Shape, runtime_ms: int) -> int:
 def _forget(state: State, workload: int) -> None:
     from apportion.core.fold.wishes import drop_wish
 
-    drop_wish(state, workload)
+    drop_wish(state, int(state.workload.wish[workload]))
     state.workload.remove(workload)
 
 

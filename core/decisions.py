@@ -38,6 +38,8 @@ class WorkloadAdmitted(Decision, frozen=True, tag="workload.admitted"):
     nodes: int
     milli_per_node: int
     min_runtime_ms: int
+    others: tuple[str, ...] = ()  # pools in which it may start when it cannot in this one, in order of its wish
+    skipped: dict[str, str] = {}  # pools that it named and that can never take it, each with a Refusal
 
 
 class WorkloadRejected(Decision, frozen=True, tag="workload.rejected"):
@@ -66,7 +68,10 @@ class Rejected(Decision, frozen=True, tag="rejected"):
 
 
 class RunPlaced(Decision, frozen=True, tag="run.placed"):
-    """Start this run on these GPUs. Charged from ``time_ms`` of the batch."""
+    """Start this run on these GPUs. Charged from ``time_ms`` of the batch, to the budget in this pool.
+
+    The pool may be another one than where the workload waited, if it accepts several.
+    """
 
     workload: str
     run: int
@@ -206,6 +211,7 @@ class GpusReserved(Decision, frozen=True, tag="gpus.reserved"):
     workload: str
     pieces: tuple[Piece, ...]
     unfunded: bool = False  # nobody pays for it: runs were moved so that it fits
+    waits_in: str = ""  # without pieces: the pool in whose queue it waits from now on, where that is another one
 
 
 class RunClosed(Decision, frozen=True, tag="run.closed"):
@@ -231,6 +237,7 @@ class RunClosed(Decision, frozen=True, tag="run.closed"):
     requeued: bool = False
     not_before_ms: int = 0  # back-off of the next attempt
     blamed: tuple[str, ...] = ()  # nodes that a failed start is counted against
+    waits_in: str = ""  # the pool in whose queue it waits again, where that is not the run's
 
 
 class WorkloadClosed(Decision, frozen=True, tag="workload.closed"):
@@ -288,6 +295,14 @@ class GrantIssued(Decision, frozen=True, tag="grant.issued"):
     lapsed_gpu_us: int = 0  # unspent before, and taken back
 
 
+class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Why a workload did not start in another pool that it accepts."""
+
+    pool: str
+    reason: str  # Pending
+    numbers: dict[str, int] = {}
+
+
 class PendingExplained(Decision, frozen=True, tag="pending.explained"):
     """Why the workload waits; only written when the reason or its numbers' meaning changes.
 
@@ -297,6 +312,7 @@ class PendingExplained(Decision, frozen=True, tag="pending.explained"):
     workload: str
     reason: str  # Pending
     numbers: dict[str, int] = {}
+    elsewhere: tuple[Elsewhere, ...] = ()  # the same of the other pools that it accepts, in order of its wish
 
 
 class ServiceResized(Decision, frozen=True, tag="service.resized"):

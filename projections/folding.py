@@ -201,6 +201,7 @@ class Folding:
         return {
             decisions.WorkloadAdmitted: workloads.admitted,
             decisions.WorkloadClosed: workloads.closed,
+            decisions.GpusReserved: workloads.reserved,
             decisions.RunPlaced: allocations.placed,
             decisions.RunPreempted: allocations.stopping,
             decisions.RunCancelled: allocations.stopping,

@@ -12,6 +12,7 @@ import duckdb
 
 from apportion.core import events
 from apportion.core.decisions import (
+    GpusReserved,
     RunClosed,
     RunPlaced,
     RunStop,
@@ -39,7 +40,7 @@ class Live:
     principal: str
     kind: str
     budget: str
-    pool: str
+    pool: str  # where it waits or runs: it may accept several
     state_id: int = 0  # its open state; 0 = none
 
 
@@ -68,11 +69,11 @@ class Workloads:
         self.live = {}
         if by_name:
             found = con.execute(
-                "select workload, principal, kind, budget, pool from fact.workload "
-                "where workload in (select unnest($names::varchar[]))",
+                "select workload, principal, kind, budget from fact.workload where workload in (select unnest($names::varchar[]))",
                 {"names": list(by_name)},
             ).fetchall()
-            self.live = {w: Live(principal, kind, budget, pool, by_name[w][0]) for w, principal, kind, budget, pool in found}
+            at = _STATE.index("pool")
+            self.live = {w: Live(principal, kind, budget, by_name[w][at], by_name[w][0]) for w, principal, kind, budget in found}
         columns = ", ".join(f"w.{column}" for column in self.asked.columns)
         serving = con.execute(
             f"select {columns} from fact.workload as w join fact.service as s on s.workload = w.workload and s.seq = w.seq "
@@ -146,7 +147,8 @@ class Workloads:
             self._begin(seq, time_ms, workload, live, state, run)
 
     def placed(self, at: Decided, decision: RunPlaced) -> None:
-        """A run of it has GPUs."""
+        """A run of it has GPUs, in the pool where it waited or in another that it accepts."""
+        self.live[decision.workload].pool = decision.pool
         self._turn(at.seq, at.time_ms, decision.workload, PLACED, decision.run)
 
     def started(self, at: Said, event: events.RunStarted) -> None:
@@ -158,8 +160,16 @@ class Workloads:
         self._turn(at.seq, at.time_ms, decision.workload, STOPPING, decision.run)
 
     def run_closed(self, at: Decided, decision: RunClosed) -> None:
-        """The run is over; the workload waits again or is over too."""
+        """The run is over; the workload waits again, there or at home, or is over too."""
+        live = self.live[decision.workload]
+        live.pool = decision.waits_in or live.pool
         self._turn(at.seq, at.time_ms, decision.workload, PENDING if decision.requeued else "", 0)
+
+    def reserved(self, at: Decided, decision: GpusReserved) -> None:
+        """What was held for it away from home is given up: it waits at home."""
+        if decision.waits_in:
+            self.live[decision.workload].pool = decision.waits_in
+            self._turn(at.seq, at.time_ms, decision.workload, PENDING, 0)
 
     def closed(self, at: Decided, decision: WorkloadClosed) -> None:
         """It is over; or it was withdrawn before the core had admitted it, and is kept as never admitted."""

@@ -17,7 +17,7 @@ from apportion.adapters.cli.finding import workload_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import percent_or_dash
 from apportion.adapters.cli.services import why_service
-from apportion.adapters.cli.telling import decision_lines, moves_words, piece_words
+from apportion.adapters.cli.telling import decision_lines, elsewhere_words, moves_words, piece_words, skipped_words
 from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, verb, whole
 from apportion.adapters.cli.wishes import options_of
 from apportion.adapters.wording import words_of
@@ -76,8 +76,9 @@ def _why_now(
     workload: dict[str, Any], parts: dict[str, list[dict[str, Any]]], at_ms: int, held: dict[str, Any] | None
 ) -> list[str]:
     name = str(workload["workload"])
-    what = f"{render.gpus(workload['gpus_milli'])} of {workload['budget']} in pool {workload['pool']}"
     now = next(iter(parts.get("now", [])), None)
+    pool = ((now or {}).get("numbers") or {}).get("pool") or workload["pool"]
+    what = f"{render.gpus(workload['gpus_milli'])} of {workload['budget']} in pool {pool}"
     if now is None:
         ended = next(iter(parts.get("ended", [])), None)
         if ended is None:
@@ -89,6 +90,8 @@ def _why_now(
     numbers = now.get("numbers") or {}
     if now["reason"] != "pending":
         lines = [f"{name}: {now['reason']} for {since} as run {numbers.get('run')}, {what}"]
+        if numbers.get("home") not in (None, pool):
+            lines.append(f"  it found no place in pool {numbers['home']}, where it waits when it is queued again")
         if held is not None:
             sentence, action = words_of("funding", str(held["reason"]), {})
             lines.append(f"  {'funded' if held['payer'] == 'budget' else 'unfunded'}: {sentence}")
@@ -105,7 +108,10 @@ def _why_now(
         return [*lines, "  not explained yet: the next cycle will"]
     last = reasons[0].get("numbers") or {}
     sentence, action = words_of("pending", str(reasons[0]["reason"]), last)
-    told = [*lines, f"  why: {sentence}", f"  what helps: {action.replace('JOB', name)}"]
+    told = [*lines, f"  why: {sentence}"]
+    told += [elsewhere_words(row["numbers"]["pool"], row) for row in parts.get("elsewhere") or []]
+    told += [skipped_words(row["numbers"]["pool"], str(row["reason"])) for row in parts.get("skipped") or []]
+    told.append(f"  what helps: {action.replace('JOB', name)}")
     told += [f"  {moves_words(row['numbers'])}" for row in parts.get("moves") or []]
     if last.get("funded_since_ms"):
         waited = render.duration(at_ms - last["funded_since_ms"])

@@ -38,18 +38,26 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
         shape = render.gpus(decision["milli_per_node"] * nodes) + (f" on {nodes} nodes" if nodes > 1 else "")
         protected = decision.get("min_runtime_ms", 0)
         until = f", protected for {render.duration(protected)} once it runs" if protected else ", on idle GPUs only"
-        return [f"{subject}: admitted to {decision['budget']} in pool {decision['pool']}: {shape}{until}"]
+        lines = [f"{subject}: admitted to {decision['budget']} in pool {decision['pool']}: {shape}{until}"]
+        if others := decision.get("others"):
+            lines.append(f"  when it cannot start there it may start in {' or '.join(others)}")
+        return lines + [skipped_words(pool, reason) for pool, reason in (decision.get("skipped") or {}).items()]
     if kind == "run.placed":
         pieces = ", ".join(piece_words(piece) for piece in decision["pieces"])
         why, action = words_of("funding", decision["why"], decision)
         payer, _action = words_of("payer", decision["payer"])
-        lines = [f"{subject}: placed as run {decision['run']} on {pieces}", f"  {payer}: {why}"]
+        where = f" in pool {decision['pool']}" if decision.get("pool") else ""
+        lines = [f"{subject}: placed as run {decision['run']} on {pieces}{where}", f"  {payer}: {why}"]
         if decision.get("protected_until_ms", 0) > decision.get("time_ms", 0):
             lines.append(f"  not interrupted before {render.when(decision['protected_until_ms'])}")
         return lines + ([f"  to change that: {action}"] if action and decision["payer"] == "unfunded" else [])
     if kind == "pending.explained":
         why, action = words_of("pending", decision["reason"], decision.get("numbers") or {})
-        return [f"{subject}: waits: {why}"] + ([f"  what helps: {action}"] if action else [])
+        others = [elsewhere_words(other["pool"], other) for other in decision.get("elsewhere") or []]
+        return [f"{subject}: waits: {why}", *others] + ([f"  what helps: {action}"] if action else [])
+    if kind == "gpus.reserved" and not decision["pieces"]:
+        where = f", and it waits in pool {home} again" if (home := decision.get("waits_in")) else ""
+        return [f"{subject}: nothing is held for it any more{where}"]
     if kind == "gpus.reserved":
         return [f"{subject}: GPUs are held for it on {', '.join(piece_words(piece) for piece in decision['pieces'])}"]
     if kind == "run.preempted":
@@ -122,6 +130,16 @@ def resize_words(decision: dict[str, Any]) -> str:
     return f"from {before} to {now} replicas of {each} each: {why}{bound}"
 
 
+def elsewhere_words(pool: str, told: dict[str, Any]) -> str:
+    """Return why a job that waits did not start in another pool that it accepts."""
+    return f"  in pool {pool} neither: {words_of('pending', str(told['reason']), told.get('numbers') or {})[0]}"
+
+
+def skipped_words(pool: str, reason: str) -> str:
+    """Return why a pool that a job named can never take it."""
+    return f"  pool {pool} is left out: {words_of('refusal', reason, {})[0]}"
+
+
 def moves_words(proposal: dict[str, Any]) -> str:
     """Return which moves would let a job start, and at what price."""
     moves = [
@@ -146,7 +164,7 @@ def closed_words(decision: dict[str, Any]) -> str:
     if refunded:
         paid.append(f"{render.gpu_time(refunded)} given back")
     if decision.get("requeued"):
-        paid.append("it is queued again")
+        paid.append("it is queued again" + (f" in pool {home}" if (home := decision.get("waits_in")) else ""))
     return f"run {decision['run']} ended: {sentence}; {', '.join(paid)}"
 
 

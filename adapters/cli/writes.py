@@ -80,7 +80,7 @@ async def submit(
     ] = None,
     priority: Annotated[int, typer.Option(metavar="N", help="Order inside its budget; higher first")] = 0,
     pool: Annotated[
-        list[str] | None, typer.Option(metavar="POOL", help="Acceptable pool, in order of wish; repeat for more")
+        list[str] | None, typer.Option(metavar="POOL", help="Acceptable pools in order of wish: A,B or --pool A --pool B")
     ] = None,
     kind: Annotated[
         str, typer.Option(parser=one_of(*KINDS), metavar="KIND", help=f"One of {', '.join(KINDS)}")
@@ -109,7 +109,7 @@ async def submit(
     from apportion.core.events import WorkloadSubmitted
 
     async with opened(place) as source:
-        pools = list(pool) if pool else await pools_of(source, budget)
+        pools = [name for given in pool for name in given.split(",")] if pool else await pools_of(source, budget)
         workload = id_ or new_id(name or os.path.basename(command[0]))
         event = checked(
             WorkloadSubmitted,

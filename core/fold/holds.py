@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from apportion.core.decisions import GpusReserved, MovesProposed, Piece, RunClosed
 from apportion.core.errors import check
+from apportion.core.fold.choices import go
 from apportion.core.fold.release import drop_hold
+from apportion.core.fold.waiting import dequeue, enqueue
 from apportion.core.reasons import RESUMABLE, Outcome
 from apportion.core.state import schema
 from apportion.core.state.holdings import gpu_rows
@@ -26,9 +28,13 @@ def hold(state: State, workload: int, pieces: tuple[Piece, ...], why: int) -> No
 
 
 def reserved(state: State, decision: GpusReserved) -> None:
-    """It waits for these GPUs, or for none in particular."""
+    """It waits for these GPUs, or for none in particular: then at home."""
     workload = state.workload.row_of[decision.workload]
     hold(state, workload, decision.pieces, schema.HOLD_UNFUNDED if decision.unfunded else schema.HOLD_FUNDED)
+    if decision.waits_in:
+        dequeue(state, workload)
+        go(state, workload, decision.waits_in)
+        enqueue(state, workload)
     state.workload.state[workload] = schema.HELD if decision.pieces else schema.PENDING
 
 

@@ -34,7 +34,7 @@ from apportion.core.decisions import (
     WorkloadRejected,
 )
 from apportion.core.errors import check
-from apportion.core.fold import holds, services
+from apportion.core.fold import choices, holds, services
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
@@ -92,6 +92,7 @@ def _explained(state: State, decision: PendingExplained) -> None:
     state.workload.told_ms[row] = decision.numbers["earliest_ms"] - late_ms if promised else 0
     state.workload.late_ms[row] = late_ms
     state.workload.planned_ms[row] = decision.numbers.get("planned_ms", 0)
+    choices.note_told(state, decision)
 
 
 def _placed(state: State, decision: RunPlaced) -> None:
@@ -102,6 +103,8 @@ def _placed(state: State, decision: RunPlaced) -> None:
     dequeue(state, workload)
     if table.state[workload] == schema.HELD:
         drop_hold(state, workload)
+    if decision.pool != state.pool.keys[table.pool[workload]]:
+        choices.go(state, workload, decision.pool)
     ledger.accrue(state, now_ms)
     run = state.run.add(state.run_ref(decision.workload, decision.run))
     pool = table.pool[workload]
@@ -164,6 +167,7 @@ def _placed(state: State, decision: RunPlaced) -> None:
     table.told_ms[workload] = 0
     table.late_ms[workload] = 0
     table.planned_ms[workload] = 0
+    choices.forget_told(state, workload)
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:
@@ -233,6 +237,8 @@ def _closed_run(state: State, decision: RunClosed) -> None:
         table.start_failures[workload] += 1
     kept = holds.keep_for_next_run(state, workload, decision)
     if decision.requeued:
+        if decision.waits_in:
+            choices.go(state, workload, decision.waits_in)
         enqueue(state, workload)
         if kept:
             table.state[workload] = schema.HELD
@@ -251,8 +257,7 @@ def _closed_workload(state: State, decision: WorkloadClosed) -> None:
     if state.workload.cells.state[row] in (schema.PENDING, schema.HELD):
         dequeue(state, row)
         drop_hold(state, row)
-    state.budget.cells.workloads[state.workload.cells.budget[row]] -= 1
-    drop_wish(state, state.workload.cells.wish[row])
+    choices.drop_choices(state, row)
     state.workload.remove(row)
     _keep_id(state, decision.workload)
 

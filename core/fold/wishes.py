@@ -28,7 +28,7 @@ def take_wish(state: State, wish: Wish) -> int:
 
 
 def drop_wish(state: State, number: int) -> None:
-    """Forget that a workload whose column holds ``number`` has the wish; nobody else's, and its row is free."""
+    """Forget a workload's wish, by what its column holds; nobody else's, and its row is free."""
     if not number:
         return
     row, table, groups = number - 1, state.wish.cells, state.group

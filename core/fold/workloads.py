@@ -1,48 +1,75 @@
 """Fold of what people ask for: submissions, cancellations, order inside a budget.
 
-A submission is checked whole at the door: rights, budget, pool, shape (``shapes``), and what makes it a service (``services``). The
-cycle answers with ``workload.admitted``.
+A submission is checked whole at the door, for each pool that it names: rights, budget, pool, shape (``shapes``), and what makes it
+a service (``services``). One that may be in some of them is taken, and waits in the first; why it cannot be in the others is kept
+(``choices``). The cycle answers with ``workload.admitted``.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 from apportion.core.fold import users
 from apportion.core.fold.access import No, may_administer, may_charge, not_permitted, principal_row
+from apportion.core.fold.choices import Offer, take_choices
 from apportion.core.fold.services import cannot_serve, take_service
 from apportion.core.fold.shapes import Shape, shape_of
 from apportion.core.fold.wishes import take_wish
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask
 from apportion.core.state.queue import insert_queued, remove_queued
 from apportion.core.state.services import replicas_of
 from apportion.core.state.state import State
 from apportion.core.units import SERVICE_AHEAD
 
 
-def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, Shape] | No:
-    """Return (budget row, pool row, shape) for the first acceptable pool that can take it."""
-    refusal = No(Refusal.UNKNOWN_POOL, "pools", entity=event.pools[0])
-    for name in event.pools:
-        pool = state.pool.row_of.get(name)
-        if pool is None:
-            continue
-        line = state.budget.row_of.get(state.budget_key(name, event.budget))
-        if line is None:
-            refusal = No(Refusal.UNKNOWN_BUDGET, "budget", f"pool {name} has no such budget", entity=event.budget)
-        elif state.budget.cells.closed[line]:
-            refusal = No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
-        elif state.budget.cells.children[line] and not state.budget.cells.users[line]:
-            refusal = No(Refusal.BUDGET_NOT_LEAF, "budget", "name one of the budgets below it", entity=event.budget)
-        elif (event.min_runtime_ms or 0) > (cap := state.pool.cells.protected_cap_ms[pool]):
-            refusal = No(Refusal.MIN_RUNTIME_ABOVE_CAP, "min_runtime_ms", numbers={"cap_ms": cap})
-        else:
-            shape = shape_of(state, pool, event)
-            no = shape if isinstance(shape, No) else cannot_serve(state, pool, event, shape)
-            if not isinstance(shape, No) and no is None:
-                return line, pool, shape
-            refusal = no or refusal
-    return refusal
+class Seat(NamedTuple):
+    """Where a pool could take a submission."""
+
+    line: int
+    pool: int
+    shape: Shape
+
+
+def _seat_in(state: State, name: str, event: WorkloadSubmitted) -> Seat | No:
+    """Return where a pool takes it, or why it never can: the budget of the same path in the pool's own tree."""
+    pool = state.pool.row_of.get(name)
+    if pool is None:
+        return No(Refusal.UNKNOWN_POOL, "pools", entity=name)
+    line = state.budget.row_of.get(state.budget_key(name, event.budget))
+    if line is None:
+        return No(Refusal.UNKNOWN_BUDGET, "budget", f"pool {name} has no such budget", entity=event.budget)
+    if state.budget.cells.closed[line]:
+        return No(Refusal.BUDGET_CLOSED, "budget", entity=event.budget)
+    if state.budget.cells.children[line] and not state.budget.cells.users[line]:
+        return No(Refusal.BUDGET_NOT_LEAF, "budget", "name one of the budgets below it", entity=event.budget)
+    if (event.min_runtime_ms or 0) > (cap := state.pool.cells.protected_cap_ms[pool]):
+        return No(Refusal.MIN_RUNTIME_ABOVE_CAP, "min_runtime_ms", numbers={"cap_ms": cap})
+    shape = shape_of(state, pool, event)
+    if isinstance(shape, No):
+        return shape
+    return cannot_serve(state, pool, event, shape) or Seat(line, pool, shape)
+
+
+def _refusal_of(seats: dict[str, Seat | No]) -> No | None:
+    """Return why no pool takes it: the answer of the last that is known, else of the first."""
+    answers = list(seats.values())
+    if any(isinstance(answer, Seat) for answer in answers):
+        return None
+    refusals = [answer for answer in answers if isinstance(answer, No)]
+    return next((no for no in reversed(refusals) if no.reason is not Refusal.UNKNOWN_POOL), refusals[0])
+
+
+def _ask_of(state: State, seat: Seat, event: WorkloadSubmitted, principal: str) -> Ask:
+    """Return what the workload is where it has a seat; a budget that is shared by users gets a line for this one."""
+    line, pool, shape = seat
+    if state.budget.users[line]:
+        line = users.line_of(state, line, principal)
+    min_runtime_ms = state.pool.cells.quantum_ms[pool] if event.min_runtime_ms is None else event.min_runtime_ms
+    wish = take_wish(state, shape.wish)
+    return Ask(pool, line, shape.nodes, shape.milli_per_node, shape.nodes * shape.milli_per_node, wish, min_runtime_ms)
 
 
 def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, seq: int) -> No | None:
@@ -52,32 +79,30 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
     taken = (state.workload, state.service, state.closed)
     if any(event.workload in table.row_of for table in taken):
         return No(Refusal.DUPLICATE, "workload", "the id is taken", entity=event.workload)
-    found = _line_for(state, event)
-    if isinstance(found, No):
-        return found
-    line, pool, shape = found
-    if state.budget.users[line]:
-        line = users.line_of(state, line, principal)
+    seats = {name: _seat_in(state, name, event) for name in event.pools}
+    refusal = _refusal_of(seats)
+    if refusal is not None:
+        return refusal
     if event.movable and not event.auto_resume:
         return No(Refusal.INVALID_DATA, "movable", "what is moved is started again: it must resume", entity=event.workload)
     if event.service is not None:
+        line, pool, shape = next(seat for seat in seats.values() if isinstance(seat, Seat))  # a service stays in one pool
+        if state.budget.users[line]:
+            line = users.line_of(state, line, principal)
         take_service(state, event, line, pool, shape, principal, seq)
         return None
     table = state.workload
     row = table.add(event.workload)
-    quantum = int(state.pool.quantum_ms[pool])
+    offers = [
+        Offer(name, seat if isinstance(seat, No) else _ask_of(state, seat, event, principal)) for name, seat in seats.items()
+    ]
+    home = next(offer.answer for offer in offers if isinstance(offer.answer, Ask))
     values = {
+        **home._asdict(),
         "state": schema.NEW,
-        "budget": line,
-        "pool": pool,
         "submitter": principal_row(state, principal),
         "event_seq": seq,
         "submit_ms": state.counters.time_ms,
-        "nodes": shape.nodes,
-        "milli_per_node": shape.milli_per_node,
-        "gpus_milli": shape.nodes * shape.milli_per_node,
-        "wish": take_wish(state, shape.wish),
-        "min_runtime_ms": quantum if event.min_runtime_ms is None else event.min_runtime_ms,
         "expected_runtime_ms": event.expected_runtime_ms,
         "grace_ms": event.grace_ms,
         "priority": event.priority,
@@ -87,7 +112,7 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
         "run": -1,
     }
     table.put(row, values)
-    state.budget.cells.workloads[line] += 1
+    take_choices(state, row, offers)
     state.counters.dirty = 1
     return None
 

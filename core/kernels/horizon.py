@@ -288,7 +288,7 @@ def reserve(
     """Place the jobs that fall due, in this order, before anybody else; returns how many of them must stay where they are.
 
     Where a job fits beside the curves it takes its earliest start there. If that is too late, curves give way down to their floors,
-    where that takes the fewest GPU-steps of them; if not even that is in time, the job is late, and takes the earliest start there is.
+    where that takes the fewest GPU-steps of them; if not even that is in time, the job is late, and starts as early as it can.
     All up to the last of these stay.
     """
     found, stay, steps = np.zeros(2, dtype=np.int64), 0, len(board.room)

@@ -3,9 +3,9 @@
 A pure function of the run's columns. Refund (hardware lost the work, not the budget): by the pool's rule the time since the
 last checkpoint, the whole run, or only what was charged after the last sign of life; the last is always given back. The
 reservation that was not used is void. A preempted, drained, moved, lost or failed-to-start workload is queued again with its
-safe progress when it may resume; preemptions and lost nodes are not failures. But attempts without progress back off: after the
-second run in a row that brought nothing safe the workload waits, each time twice as long; new safe progress ends that. A replica of
-a service is queued again whatever ended it, unless it is retired.
+safe progress when it may resume, at home if it ran in another pool that it accepts; preemptions and lost nodes are no failures. But
+attempts without progress back off: after the second run in a row that brought nothing safe the workload waits, each time twice as
+long; new safe progress ends that. A replica of a service is queued again whatever ended it, unless it is retired.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from apportion.core.decisions import RunClosed, WorkloadClosed
 from apportion.core.policy.emit import Emit
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, Outcome
 from apportion.core.state import schema
+from apportion.core.state.asks import way_home
 from apportion.core.state.codes import OUTCOMES
 from apportion.core.state.state import State
 from apportion.core.state.work import unsaved_us
@@ -52,6 +53,7 @@ def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
         lost_us = unsaved_us(state, row, end_ms)
     unused_ms = max(0, int(run.protected_until_ms[row]) - end_ms)
     requeued, not_before_ms = _next_attempt(state, row, outcome, end_ms)
+    goes_on = bool(workload_table.hold[workload]) and outcome in RESUMABLE and not not_before_ms  # where it was moved to
     emit(
         RunClosed(
             workload=workload_table.keys[workload],
@@ -74,6 +76,7 @@ def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
             requeued=requeued,
             not_before_ms=not_before_ms,
             blamed=tuple(state.node.keys[node] for node in _blamed(state, row)) if outcome is Outcome.START_FAILED else (),
+            waits_in=way_home(state, workload) if requeued and not goes_on else "",
         )
     )
 

@@ -13,6 +13,8 @@ from apportion.core.decisions import WorkloadAdmitted
 from apportion.core.policy import closing, draining, expire, explaining, funding, granting, idling, placing, resizing
 from apportion.core.policy.emit import Emit
 from apportion.core.state import schema
+from apportion.core.state.asks import choices_of
+from apportion.core.state.codes import REFUSALS
 from apportion.core.state.state import State
 
 
@@ -41,9 +43,11 @@ def run_cycle(state: State, emit: Emit) -> None:
 
 def admit(state: State, emit: Emit) -> None:
     """Admit what was submitted since the last cycle, in order of submission."""
-    table = state.workload
+    table, choice = state.workload, state.choice.cells
     new = [int(row) for row in np.flatnonzero(table.column("state") == schema.NEW)]
     for row in sorted(new, key=lambda r: int(table.event_seq[r])):
+        named = choices_of(state, row)
+        accepted = [state.pool.keys[choice.pool[each]] for each in named if not choice.refusal[each]]
         emit(
             WorkloadAdmitted(
                 workload=table.keys[row],
@@ -53,5 +57,11 @@ def admit(state: State, emit: Emit) -> None:
                 nodes=int(table.nodes[row]),
                 milli_per_node=int(table.milli_per_node[row]),
                 min_runtime_ms=int(table.min_runtime_ms[row]),
+                others=tuple(accepted[1:]),
+                skipped={
+                    state.choice.keys[each].partition(" ")[2]: REFUSALS[choice.refusal[each] - 1].value
+                    for each in named
+                    if choice.refusal[each]
+                },
             )
         )

@@ -2,8 +2,9 @@
 
 The least of: a node's silence becoming a timeout, a placed run's start limit, a stopping run's last moment, a back-off's end, the
 end of a protected time, a granted budget's last microsecond, a planned change of an entitlement, a scheduled grant, the deadline of
-a drain and when it asks runs to go, when a service may grow or shrink, the next step of a plan, and the review interval while there
-is work. Too early is harmless (a cycle that decides nothing), too late is not.
+a drain and when it asks runs to go, when a service may grow or shrink, the next step of a plan, the instant after a start in
+another pool than home (what was kept at home is free then), and the review interval while there is work. Too early is harmless (a
+cycle that decides nothing), too late is not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from apportion.core.policy.draining import instants
 from apportion.core.policy.expire import STOP_MARGIN_MS, heard_since_stop
 from apportion.core.policy.horizon import carrying
 from apportion.core.state import schema
+from apportion.core.state.asks import way_home
 from apportion.core.state.state import State
 
 
@@ -61,6 +63,10 @@ def _run_times(state: State, times: list[int]) -> None:
     for row in (int(r) for r in np.flatnonzero(phase == schema.STOPPING)):
         if heard_since_stop(state, row):
             times.append(int(run.stop_by_ms[row]) + STOP_MARGIN_MS + 1)
+    begun = np.flatnonzero(placed & (run.column("placed_ms") == now_ms))
+    begun = begun[state.workload.choices[run.workload[begun]] > 0]
+    if any(way_home(state, int(run.workload[row])) for row in begun.tolist()):
+        times.append(now_ms + 1)
     ends = run.column("protected_until_ms")
     ends = ends[(phase > 0) & (ends > now_ms)]
     if len(ends):

@@ -9,6 +9,9 @@ there overstays what it said, how late it is, again each time that has doubled.
 Under conservative backfill a head also says when it is planned to start (``planned_ms``): a promise, for all runs that keep their
 time. It is said again, with the instant it moved from, when it becomes later by more than a bucket, as by an overrun.
 
+Who accepts several pools is also told of the others, why he did not start there (``elsewhere``): from what is free now, so after
+the starts of the cycle. It is told again when the reason of one of them changes.
+
 The reason comes from the same functions that place, and is found once for all whose reason cannot differ. Only heads are looked
 at again: for the rest the answer is "the same, behind ``ahead`` others of its budget", and the number of decisions stays
 proportional to what changes.
@@ -19,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.decisions import PendingExplained
+from apportion.core.decisions import Elsewhere, PendingExplained
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import serve
 from apportion.core.kernels import waits as wait_kernels
@@ -30,11 +33,12 @@ from apportion.core.policy.reserving import Reservations, says_over_ms
 from apportion.core.policy.turn import jobs_of, lines_of
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask, ask_at, ask_of, choices_of
 from apportion.core.state.codes import PENDING_CODE
 from apportion.core.state.holdings import held_gpus
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
-from apportion.core.state.wishes import Wish, wish_of
+from apportion.core.state.wishes import Wish, wish_at
 from apportion.core.units import BUCKET_MS, MILLI
 
 I64 = NDArray[np.int64]
@@ -72,6 +76,8 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     planned = _planned(state, reservations, row, head)
     known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row])
     known &= ~_moved(planned, table.planned_ms[row])
+    elsewhere = _elsewhere(state, reservations, row)
+    known[[at for at, (news, _reasons) in elsewhere.items() if news]] = False
     for at in np.flatnonzero(~known).tolist():
         workload, others, _head, number, kind = waiting[at].tolist()
         since = int(since_ms[at])
@@ -84,7 +90,8 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
         plan_ms, told_ms = int(planned[at]), int(table.planned_ms[workload])
         same = PENDING_CODE[reason.value] == int(table.reason[workload]) and since == int(table.funded_ms[workload])
         news = not same or bool(_moved(planned[at : at + 1], table.planned_ms[workload : workload + 1])[0])
-        if _moved_back(state, workload, reason, numbers) or news:
+        other_news, told_of = elsewhere.get(at, (False, ()))
+        if _moved_back(state, workload, reason, numbers) or news or other_news:
             numbers["ahead"] = others
             if since:
                 numbers["funded_since_ms"] = since
@@ -92,7 +99,31 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
                 numbers["planned_ms"] = plan_ms
             if 0 < told_ms < plan_ms - BUCKET_MS:
                 numbers["moved_from_ms"] = told_ms
-            emit(PendingExplained(workload=table.keys[workload], reason=reason.value, numbers=numbers))
+            emit(PendingExplained(workload=table.keys[workload], reason=reason.value, numbers=numbers, elsewhere=told_of))
+
+
+def _elsewhere(state: State, reservations: list[Reservations], rows: I64) -> dict[int, tuple[bool, tuple[Elsewhere, ...]]]:
+    """Return, by position in ``rows``, why it did not start in other pools, and whether that is news."""
+    choice, now_ms, found = state.choice.cells, state.counters.time_ms, dict[int, tuple[bool, tuple[Elsewhere, ...]]]()
+    told: dict[tuple[int, ...], tuple[Pending, dict[str, int]]] = {}
+    for at in np.flatnonzero(state.workload.choices[rows]).tolist():
+        workload, reasons, news = int(rows[at]), list[Elsewhere](), False
+        if int(state.workload.state[workload]) == schema.HELD or int(state.workload.not_before_ms[workload]) > now_ms:
+            continue
+        for row in choices_of(state, workload):
+            pool = choice.pool[row]
+            if choice.refusal[row] or pool == state.workload.cells.pool[workload]:
+                continue
+            ask, made = ask_at(state, row), reservations[pool]
+            class_ = int(np.searchsorted(made.instants_ms, says_over_ms(state, workload)))
+            key = (pool, ask.nodes, ask.milli_per_node, ask.wish, class_)
+            if key not in told:
+                told[key] = reason_for(state, workload, made, 1, ask)  # a guest stands behind all that waits there
+            reason, numbers = told[key]
+            reasons.append(Elsewhere(state.pool.keys[pool], reason.value, numbers))
+            news = news or choice.reason[row] != PENDING_CODE[reason.value]
+        found[at] = news, tuple(reasons)
+    return found
 
 
 def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str, int]) -> bool:
@@ -130,61 +161,65 @@ def _reason(state: State, reservations: list[Reservations], workload: int, ahead
     return reason_for(state, workload, reservations[int(state.workload.pool[workload])], ahead)
 
 
-def reason_for(state: State, workload: int, reservations: Reservations, ahead: int) -> tuple[Pending, dict[str, int]]:
-    """Return the most specific reason that holds, with its numbers; ``ahead`` others of its budget wait before it."""
-    table, pool = state.workload, int(state.workload.pool[workload])
-    need = int(table.gpus_milli[workload])
+def reason_for(
+    state: State, workload: int, reservations: Reservations, ahead: int, ask: Ask | None = None
+) -> tuple[Pending, dict[str, int]]:
+    """Return the most specific reason that holds, with its numbers; ``ahead`` others of its budget wait before it.
+
+    ``ask`` stands for what it is where it waits: what holds it back elsewhere.
+    """
+    table, ask = state.workload, ask_of(state, workload) if ask is None else ask
+    pool, need = ask.pool, ask.gpus_milli
     if int(table.state[workload]) == schema.HELD:
         return Pending.HELD, {"held_milli": len(held_gpus(state, workload)) * MILLI, "need_milli": need}
     if int(table.not_before_ms[workload]) > state.counters.time_ms:
         return Pending.BACKOFF, {"until_ms": int(table.not_before_ms[workload])}
     everywhere = np.zeros(state.node.used, dtype=np.int64)
-    able = healthy_parts_for(state, workload, everywhere)
-    if able < int(table.nodes[workload]):
-        return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": int(table.nodes[workload])}
+    able = healthy_parts_for(state, ask, everywhere)
+    if able < ask.nodes:
+        return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": ask.nodes}
     closing = reservations.closing(says_over_ms(state, workload)) * (state.node.column("pool") == pool)
     if closing.any():
         until_ms = int(reservations.closes_ms[closing > 0].min())
-        able = healthy_parts_for(state, workload, closing)
-        if able < int(table.nodes[workload]):
-            return Pending.DRAINING, {"until_ms": until_ms, "nodes_able": able, "nodes_needed": int(table.nodes[workload])}
+        able = healthy_parts_for(state, ask, closing)
+        if able < ask.nodes:
+            return Pending.DRAINING, {"until_ms": until_ms, "nodes_able": able, "nodes_needed": ask.nodes}
     if workload in reservations.starts_ms:
         earliest_ms = reservations.starts_ms[workload]
-        return Pending.PROTECTED_RUNS, {"earliest_ms": earliest_ms, "need_milli": need, **_offers(state, workload)}
+        return Pending.PROTECTED_RUNS, {"earliest_ms": earliest_ms, "need_milli": need, **_offers(state, ask)}
     free = int(state.pool.idle_milli[pool])
     if free < need:
         return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
     now = Space.now(state)
     kept = reservations.beside(state, workload)
-    if int(state.pool.policy[pool]) == schema.HORIZON and find_gpus(state, workload, now, kept):
+    if int(state.pool.policy[pool]) == schema.HORIZON and find_gpus(state, workload, now, kept, ask=ask):
         return Pending.PLANNED, {"free_milli": free, "need_milli": need}
-    if ahead and find_gpus(state, workload, now, kept):
+    if ahead and find_gpus(state, workload, now, kept, ask=ask):
         return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
-    if find_gpus(state, workload, now, everywhere):
-        if closing.any() and not find_gpus(state, workload, now, closing):
+    if find_gpus(state, workload, now, everywhere, ask=ask):
+        if closing.any() and not find_gpus(state, workload, now, closing, ask=ask):
             return Pending.DRAINING, {"until_ms": until_ms, "free_milli": free, "need_milli": need}
         others = reservations.until_ms[(kept > 0) & (reservations.until_ms > 0)]
         earliest_ms = int(others.min()) if len(others) else 0
         return Pending.RESERVED, {"earliest_ms": earliest_ms, "free_milli": free, "need_milli": need}
-    wish = wish_of(state, workload)
-    if wish.within and find_gpus(state, workload, now, everywhere, wish._replace(within=0)):
+    wish = wish_at(state, ask.wish)
+    if wish.within and find_gpus(state, workload, now, everywhere, wish._replace(within=0), ask):
         return Pending.NO_DOMAIN, {"free_milli": free, "need_milli": need}
     if not wish.plain:
         bare = Wish(wish.within, wish.near, wish.loose, exclusive=wish.exclusive if wish.aligned else 0, aligned=wish.aligned)
-        if find_gpus(state, workload, now, everywhere, bare):
+        if find_gpus(state, workload, now, everywhere, bare, ask):
             return Pending.NO_ROOM, {"free_milli": free, "need_milli": need}
-    return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need, **_offers(state, workload)}
+    return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need, **_offers(state, ask)}
 
 
-def _offers(state: State, workload: int) -> dict[str, int]:
+def _offers(state: State, ask: Ask) -> dict[str, int]:
     """Return what nodes in service offer: the largest now and at most, or how many nodes a gang could have now."""
-    table, node, gpu = state.workload, state.node, state.gpu
-    if wish_of(state, workload).loose:
+    node, gpu = state.node, state.gpu
+    if wish_at(state, ask.wish).loose:
         return {}
-    of_pool = (node.column("pool") == table.pool[workload])[gpu.column("node")] & (gpu.column("out") == 0)
+    of_pool = (node.column("pool") == ask.pool)[gpu.column("node")] & (gpu.column("out") == 0)
     free = of_pool & (gpu.column("used_milli") == 0) & (gpu.column("held_by") == 0)
     able_now, able = (np.bincount(gpu.column("node")[rows], minlength=1) * MILLI for rows in (free, of_pool))
-    nodes = int(table.nodes[workload])
-    if nodes > 1:
-        return {"nodes_free": int((able_now >= table.milli_per_node[workload]).sum()), "nodes_needed": nodes}
+    if ask.nodes > 1:
+        return {"nodes_free": int((able_now >= ask.milli_per_node).sum()), "nodes_needed": ask.nodes}
     return {"largest_free_milli": int(able_now.max()), "largest_node_milli": int(able.max())}

@@ -1,6 +1,7 @@
 """The one question about space: which GPUs would this workload get? A thin call of ``kernels.pack.find_gpus``.
 
-Placing, preempting, reserving and explaining all ask here, about the space as it is or about one in which runs are imagined gone.
+Placing, preempting, reserving and explaining all ask here, about the space as it is or about one in which runs are imagined gone;
+``visiting`` asks about a workload as it would be in another pool.
 """
 
 from __future__ import annotations
@@ -10,43 +11,46 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels import fragments, pack
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask, ask_of
 from apportion.core.state.mix import asked_of, mix_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
-from apportion.core.state.wishes import NO_ARRAY, Wish, places_of, wish_of
+from apportion.core.state.wishes import NO_ARRAY, Wish, places_of, wish_at, wish_of
 from apportion.core.units import MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
 
 
-def find_gpus(state: State, workload: int, space: Space, masked: I64, wish: Wish | None = None) -> list[int]:
+def find_gpus(
+    state: State, workload: int, space: Space, masked: I64, wish: Wish | None = None, ask: Ask | None = None
+) -> list[int]:
     """Return the GPU rows the workload would get, in piece order; [] when it does not fit.
 
     ``space`` is what is used, now or in a plan; ``masked`` (per node row) > 0 leaves a node out; ``wish`` stands for the workload's
-    own.
+    own, ``ask`` for what it is where it waits.
     """
-    table, node, gpu = state.workload, state.node, state.gpu
-    nodes = int(table.nodes[workload])
-    wish = wish_of(state, workload) if wish is None else wish
+    node, gpu = state.node, state.gpu
+    ask = ask_of(state, workload) if ask is None else ask
+    nodes, wish = ask.nodes, wish_at(state, ask.wish) if wish is None else wish
     places = places_of(state, wish, nodes, space, workload + 1)
-    rank = ranks_of(state, workload, space, wish)
+    rank = ranks_of(state, workload, space, wish, ask)
     chosen = np.zeros(min(nodes, node.used + 1) * MAX_NODE_GPUS, dtype=np.int64)
     count = pack.find_gpus(
-        int(table.pool[workload]), nodes, int(table.milli_per_node[workload]), wish.loose, wish.aligned, wish.gpu_memory_mib,
+        ask.pool, nodes, ask.milli_per_node, wish.loose, wish.aligned, wish.gpu_memory_mib,
         workload + 1, node.used, node.pool, node.first_gpu, node.gpus, node.gpu_memory_mib, masked, space.gpu_milli,
         space.gpu_memory_mib, gpu.out, gpu.held_by, *places, rank, chosen,
     )  # fmt: skip
     return [int(row) for row in chosen[:count]]
 
 
-def ranks_of(state: State, workload: int, space: Space, wish: Wish) -> I64:
+def ranks_of(state: State, workload: int, space: Space, wish: Wish, ask: Ask) -> I64:
     """Return how good each node, or GPU for a fraction, is by the pool's packing; without entries: by best fit.
 
     What is kept for others is no part of what is free. O(GPUs x classes of the mix): 0.4 to 0.9 ms for 2,048 nodes of 8 and 16
     classes, where best fit takes 0.05.
     """
-    pool, node, gpu = int(state.workload.pool[workload]), state.node, state.gpu
-    packing, milli = state.pool.cells.packing[pool], int(state.workload.milli_per_node[workload])
+    pool, node, gpu = ask.pool, state.node, state.gpu
+    packing, milli = state.pool.cells.packing[pool], ask.milli_per_node
     if packing == schema.BEST_FIT:
         return NO_ARRAY
     held = gpu.column("held_by")
@@ -71,18 +75,17 @@ def has_room(state: State, workload: int, gpus: list[int]) -> bool:
     return all(room[node] >= (nodes.count(node) if wish.loose else 1) for node in dict.fromkeys(nodes))
 
 
-def healthy_parts_for(state: State, workload: int, masked: I64) -> int:
-    """Return how many parts of the workload's shape the nodes in service could hold when empty: most often, how many nodes.
+def healthy_parts_for(state: State, ask: Ask, masked: I64) -> int:
+    """Return how many parts of a workload's shape the nodes in service could hold when empty: most often, how many nodes.
 
     ``masked`` > 0 leaves a node out.
     """
-    table, node = state.workload, state.node
-    wish, nodes = wish_of(state, workload), int(table.nodes[workload])
+    node, wish, nodes = state.node, wish_at(state, ask.wish), ask.nodes
     places = places_of(state, wish, nodes)
     pools = np.where(masked > 0, -1, node.column("pool"))
     return int(
         pack.most_parts(
-            int(table.pool[workload]), nodes, max(1, int(table.milli_per_node[workload]) // MILLI), wish.loose, wish.aligned,
+            ask.pool, nodes, max(1, ask.milli_per_node // MILLI), wish.loose, wish.aligned,
             node.used, pools, node.first_gpu, node.gpus, state.gpu.out, places.room, places.within, places.place, 1,
         )
     )  # fmt: skip

@@ -24,6 +24,7 @@ from apportion.core.policy.emit import Emit
 from apportion.core.policy.idling import demoted
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask, ask_of
 from apportion.core.state.state import State
 from apportion.core.units import MILLI
 
@@ -55,30 +56,57 @@ class Shares:
 
 def shares_of(state: State) -> Shares:
     """Compute entitlements and allowances of all pools."""
-    budget, rows = state.budget, state.budget.used
-    entitled = np.zeros(rows, dtype=np.int64)
-    allowance = np.zeros(rows, dtype=np.int64)
-    wanted = np.zeros(rows, dtype=np.int64)
-    catch_up = np.zeros(state.pool.used, dtype=np.int64)
-    given_up = np.zeros(state.pool.used, dtype=np.int64)
+    rows, pools = state.budget.used, state.pool.used
     reserved = ledger.reserved_us(state, state.counters.time_ms)
     barred = ledger.barred_lines(state, reserved)
-    demand = budget.column("running_milli") + budget.column("pending_milli")
+    entitled, allowance, wanted = (np.zeros(rows, dtype=np.int64) for _column in range(3))
+    catch_up, given_up = (np.zeros(pools, dtype=np.int64) for _column in range(2))
+    made = Shares(entitled, allowance, staying_milli(state), reserved, wanted, barred, catch_up, given_up)
+    demand = demand_milli(state, barred)
+    for pool in range(pools):
+        _share_out(state, made, pool, demand)
+    return made
+
+
+def shares_with(state: State, shares: Shares, pool: int, guests_milli: I64) -> Shares:
+    """Return the shares of a pool as they would be if ``guests_milli`` (per line, leaves) waited in it too.
+
+    What runs and what is promised are the same arrays: starts keep both current. Other pools are as they were.
+    """
+    changed = (shares.entitled, shares.allowance, shares.wanted, shares.catch_up, shares.given_up)
+    entitled, allowance, wanted, catch_up, given_up = (column.copy() for column in changed)
+    made = Shares(entitled, allowance, shares.running, shares.reserved_us, wanted, shares.barred, catch_up, given_up)
+    _share_out(state, made, pool, demand_milli(state, shares.barred, guests_milli))
+    return made
+
+
+def demand_milli(state: State, barred: I64, guests_milli: I64 | None = None) -> I64:
+    """Return per budget line what runs and waits, with what guests ask of leaves: only leaves are looked at.
+
+    Who can pay for nothing keeps no part of the pool but what he has paid: the rest may go once somebody pays for it.
+    """
+    budget = state.budget
+    demand: I64 = budget.column("running_milli") + budget.column("pending_milli")
+    if guests_milli is not None:
+        demand = demand + guests_milli
     if barred.any():
-        # who can pay for nothing keeps no part of the pool but what he has paid: the rest may go once somebody pays for it
         demand = np.where(barred == 1, ledger.reserved_milli(state, state.counters.time_ms), demand)
-    for pool in range(state.pool.used):
-        root, capacity = int(state.pool.root[pool]), capacity_milli(state, pool)
-        share.water_fill(root, capacity, rows, budget.pool, budget.parent, budget.share_ppm, demand, entitled)
-        catch_up[pool], given_up[pool] = share.allowances(
-            root, capacity, int(state.pool.horizon_ms[pool]), rows, budget.pool, budget.children, demand, entitled,
-            budget.lag_us, barred, wanted, allowance,
-        )  # fmt: skip
-        if int(state.pool.policy[pool]) not in (schema.FAIR, schema.HORIZON):
-            mine = (budget.column("pool") == pool) & (budget.column("children") == 0)
-            allowance[mine] = np.where(barred[mine] == 1, 0, demand[mine])  # no baseline bounds what a budget pays for
-        share.sum_up(root, rows, budget.pool, budget.parent, budget.children, allowance)
-    return Shares(entitled, allowance, staying_milli(state), reserved, wanted, barred, catch_up, given_up)
+    return demand
+
+
+def _share_out(state: State, made: Shares, pool: int, demand: I64) -> None:
+    """Fill in a pool's lines."""
+    budget, rows = state.budget, state.budget.used
+    root, capacity = int(state.pool.root[pool]), capacity_milli(state, pool)
+    share.water_fill(root, capacity, rows, budget.pool, budget.parent, budget.share_ppm, demand, made.entitled)
+    made.catch_up[pool], made.given_up[pool] = share.allowances(
+        root, capacity, int(state.pool.horizon_ms[pool]), rows, budget.pool, budget.children, demand, made.entitled,
+        budget.lag_us, made.barred, made.wanted, made.allowance,
+    )  # fmt: skip
+    if int(state.pool.policy[pool]) not in (schema.FAIR, schema.HORIZON):
+        mine = (budget.column("pool") == pool) & (budget.column("children") == 0)
+        made.allowance[mine] = np.where(made.barred[mine] == 1, 0, demand[mine])  # no baseline bounds what a budget pays for
+    share.sum_up(root, rows, budget.pool, budget.parent, budget.children, made.allowance)
 
 
 def staying_milli(state: State) -> I64:
@@ -106,16 +134,18 @@ def capacity_milli(state: State, pool: int) -> int:
     return int(np.where(out, leaving, MILLI)[node("pool")[place] == pool].sum())
 
 
-def fundable(state: State, shares: Shares, workload: int, ahead_milli: int = 0) -> tuple[bool, Funding]:
+def fundable(
+    state: State, shares: Shares, workload: int, ahead_milli: int = 0, ask: Ask | None = None
+) -> tuple[bool, Funding]:
     """Tell whether a pending workload would be funded if it started now, and why.
 
-    ``ahead_milli`` is what waits in its budget before it and keeps its part of the allowance.
+    ``ahead_milli`` is what waits in its budget before it and keeps its part of the allowance; ``ask`` stands for what it is where
+    it waits.
     """
-    table, budget = state.workload, state.budget
-    leaf, milli, min_runtime_ms = int(table.budget[workload]), int(table.gpus_milli[workload]), int(table.min_runtime_ms[workload])
+    budget, ask = state.budget, ask_of(state, workload) if ask is None else ask
     answer = serve.fundable(
-        leaf, milli, min_runtime_ms, ahead_milli, budget.parent, budget.closed, budget.metered, budget.granted_us,
-        budget.charged_us, shares.reserved_us, shares.running, shares.allowance,
+        ask.budget, ask.gpus_milli, ask.min_runtime_ms, ahead_milli, budget.parent, budget.closed, budget.metered,
+        budget.granted_us, budget.charged_us, shares.reserved_us, shares.running, shares.allowance,
     )  # fmt: skip
     return answer == serve.WITHIN_ALLOWANCE, _ANSWERS[answer]
 

@@ -20,6 +20,8 @@ With conservative backfill (``planning``) a plan of the time to come takes the p
 who is to start now; pass 1 then only preempts, and the other passes start only whom the plan leaves GPUs for. Nothing is moved
 then: where a run goes somebody may be planned.
 
+When all pools have been served, whoever still waits and accepts other pools is offered to these (``visiting``).
+
 Naive equivalent: after each start, sort all pending workloads anew and try them in order. Here a shape that did not fit is not
 tried again in the cycle, because starts only take space. A pool under a baseline policy is served by
 ``baselines`` instead, one under ``horizon`` by that.
@@ -44,6 +46,7 @@ from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.reserving import Reservations, expected_end, reserve
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
 from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, note
+from apportion.core.policy.visiting import visit
 from apportion.core.state import schema
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
@@ -67,6 +70,7 @@ def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
             made.append(_place_pool(state, emit, shares, pool, looked[-1]))
         else:
             made.append(serve_baseline(state, emit, shares, pool, baseline))
+    visit(state, emit, shares, made)
     withdraw(state, emit, looked)
     return made
 
@@ -89,6 +93,7 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int, moves: Move
             _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
     if moves.kind != schema.MOVES_NONE:
         _move_for_heads(state, emit, shares, turn, moves)
+    reservations.profile = turn.profile
     return reservations
 
 

@@ -42,6 +42,7 @@ class Reservations:
     grace_ms: int  # the longest that a run in progress may take to go
     instants_ms: I64  # distinct, ascending: those at which one of these answers changes
     planned_ms: dict[int, int] = field(default_factory=dict)  # when others are to start by the plan, if there is one
+    profile: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # what that plan leaves; no entries = none
     _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
     _ready: dict[bool, dict[int, tuple[I64, I64]]] = field(default_factory=dict)
 

@@ -15,6 +15,7 @@ from apportion.core.policy.funding import Shares, fundable
 from apportion.core.policy.reserving import says_over_ms
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask, ask_of, way_home
 from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
@@ -57,8 +58,8 @@ def start_held(state: State, emit: Emit, shares: Shares) -> None:
         room = has_room(state, row, gpus)
         gone = short or any(int(state.gpu.out[gpu]) for gpu in gpus) or _drained_before_its_end(state, row, gpus)
         if gone or (free and not room and not _stopping_on(state, gpus)):
-            emit(GpusReserved(workload=state.workload.keys[row], pieces=()))
-            add_running(state, shares, row, -1)
+            add_running(state, shares, row, -1)  # before it goes home, where it may be in another pool
+            emit(GpusReserved(workload=state.workload.keys[row], pieces=(), waits_in=way_home(state, row)))
         elif free and room:
             add_running(state, shares, row, -1)
             start(state, emit, shares, row, gpus, hold=int(state.workload.hold[row]))
@@ -78,16 +79,16 @@ def _drained_before_its_end(state: State, workload: int, gpus: list[int]) -> boo
 
 
 def start(
-    state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, hold: int = schema.HOLD_NONE, promised_ms: int = 0
-) -> None:
-    """Write the start of a workload on ``gpus``, which were held for it for that reason.
+    state: State, emit: Emit, shares: Shares, workload: int, gpus: list[int], *, hold: int = schema.HOLD_NONE, promised_ms: int = 0,
+    ask: Ask | None = None,
+) -> None:  # fmt: skip
+    """Write the start of a workload on ``gpus``, which were held for it for that reason; ``ask`` is what it is in another pool.
 
     ``promised_ms``: it is protected for so long, funded or not, as a plan says.
     """
-    table, now_ms = state.workload, state.counters.time_ms
-    leaf, pool, milli = int(table.budget[workload]), int(table.pool[workload]), int(table.gpus_milli[workload])
-    min_runtime_ms = int(table.min_runtime_ms[workload])
-    funded, why = fundable(state, shares, workload)
+    table, now_ms, ask = state.workload, state.counters.time_ms, ask_of(state, workload) if ask is None else ask
+    leaf, pool, milli, min_runtime_ms = ask.budget, ask.pool, ask.gpus_milli, ask.min_runtime_ms
+    funded, why = fundable(state, shares, workload, 0, ask)
     if hold == schema.HOLD_FUNDED and why is Funding.ABOVE_ALLOWANCE:
         funded, why = True, Funding.WITHIN_ALLOWANCE  # it was when its GPUs were freed; its certificate says so
     protected_ms = min_runtime_ms if funded else min(min_runtime_ms, int(state.pool.quantum_ms[pool]))
@@ -100,7 +101,7 @@ def start(
             budget=state.budget_path(leaf),
             pool=state.pool.keys[pool],
             gpus_milli=milli,
-            pieces=pieces_of(state, gpus, min(MILLI, int(table.milli_per_node[workload]))),
+            pieces=pieces_of(state, gpus, min(MILLI, ask.milli_per_node)),
             payer=(Payer.BUDGET if funded else Payer.UNFUNDED).value,
             why=why.value,
             protected_until_ms=now_ms + protected_ms,

@@ -1,16 +1,18 @@
 """Enum members as the integers that columns hold: 1 + position in the enum, 0 = none.
 
-So enums whose members are stored (outcome, pending reason) only ever grow at their end, or the snapshot schema is raised.
+So enums whose members are stored (outcome, pending reason, refusal) only ever grow at their end, or the snapshot schema is raised.
 """
 
 from __future__ import annotations
 
-from apportion.core.reasons import NodeReason, Outcome, Payer, Pending
+from apportion.core.reasons import NodeReason, Outcome, Payer, Pending, Refusal
 from apportion.core.state import schema
 
 OUTCOMES = list(Outcome)
 OUTCOME_CODE = {outcome: index + 1 for index, outcome in enumerate(OUTCOMES)}
 PENDING_CODE = {reason.value: index + 1 for index, reason in enumerate(Pending)}
+REFUSALS = list(Refusal)
+REFUSAL_CODE = {reason.value: index + 1 for index, reason in enumerate(Refusal)}
 SUSPEND_CODE = {
     NodeReason.START_FAILURES.value: schema.SUSPEND_START,
     NodeReason.STOP_TIMEOUT.value: schema.SUSPEND_STOP,

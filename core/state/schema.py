@@ -228,6 +228,7 @@ class WorkloadTable(Table):
     service: Column  # row + 1 of the service that it is a replica of; 0 = of none
     retired: Column  # 1 = its service needs it no more
     forecast_ms: Column  # how long it runs in all, as forecast; 0 = nothing was
+    choices: Column  # row + 1 in ChoiceTable of the first pool that it named; 0 = it named one
 
 
 class ServiceTable(Table):
@@ -271,6 +272,23 @@ class ForecastTable(Table):
     until_ms: Column
     traffic_milli: Column  # at the quantile that the pool keeps ready for
     median_milli: Column
+
+
+class ChoiceTable(Table):
+    """Pools that a workload named, where it named several: what it is in each. Key: ``workload pool``."""
+
+    workload: Column
+    next: Column  # row + 1 of the next in order of its wish; 0 = last
+    place: Column  # in that order, 0 = first
+    refusal: Column  # why it can never be there: index into Refusal + 1; 0 = it can
+    pool: Column  # -1 where it cannot be, as in the following
+    budget: Column
+    nodes: Column
+    milli_per_node: Column
+    gpus_milli: Column
+    wish: Column
+    min_runtime_ms: Column
+    reason: Column  # why it did not start there, as last explained: index into Pending + 1
 
 
 class RunTable(Table):

@@ -72,6 +72,7 @@ class State:
     wish: schema.WishTable = field(default_factory=schema.WishTable)
     service: schema.ServiceTable = field(default_factory=schema.ServiceTable)
     forecast: schema.ForecastTable = field(default_factory=schema.ForecastTable)
+    choice: schema.ChoiceTable = field(default_factory=schema.ChoiceTable)
     members: dict[str, int] = field(default_factory=dict)  # "path principal" -> CHARGE | ADMINISTER | weight << WEIGHT_SHIFT
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
@@ -103,6 +104,7 @@ class State:
             "wish": self.wish,
             "service": self.service,
             "forecast": self.forecast,
+            "choice": self.choice,
         }
 
     def budget_key(self, pool: str, path: str) -> str:

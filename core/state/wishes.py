@@ -61,7 +61,11 @@ NO_WISH = Wish()
 
 def wish_of(state: State, workload: int) -> Wish:
     """Return what a workload asks for."""
-    number = state.workload.cells.wish[workload]
+    return wish_at(state, state.workload.cells.wish[workload])
+
+
+def wish_at(state: State, number: int) -> Wish:
+    """Return the wish that a workload's column tells by its number."""
     if not number:
         return NO_WISH
     cells = state.wish.cells

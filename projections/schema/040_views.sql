@@ -45,7 +45,8 @@ from fact.decision as d
 where d.type in ('rejected', 'workload.rejected');
 
 create view fact.pending_reason as
-select seq, position, time_ms, workload, reason, coalesce(body->'$.numbers', '{}') as numbers
+select seq, position, time_ms, workload, reason, coalesce(body->'$.numbers', '{}') as numbers,
+    coalesce(body->'$.elsewhere', '[]') as elsewhere  -- the same of other pools that it accepts
 from fact.decision
 where type = 'pending.explained';
 

@@ -36,7 +36,7 @@ from apportion.core.envelope import Record
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from apportion.core.state.wishes import wish_of
-from tests.core.invariants import in_progress, offered, path_of, used_by_gpu
+from tests.core.invariants import asks_of, in_progress, offered, path_of, used_by_gpu
 from tests.core.outlook import Outlook
 
 
@@ -67,6 +67,9 @@ class Books:
         self.closed: Counter[tuple[str, str, str]] = Counter()  # (account, pool, path): time of closed runs, after refunds
         self.live: dict[str, Live] = {}
         self.admitted: dict[str, WorkloadAdmitted] = {}
+        self.pool: dict[str, str] = {}  # of each workload: where it waits or runs
+        self.visits = 0  # starts in another pool than where they waited
+        self.min_ms: dict[tuple[str, str], int] = {}  # protected time by workload and pool
         self.held: dict[str, int] = {}
         self.moving: dict[str, Live] = {}  # stopped to go on elsewhere: they stay their budgets'
         self.promised: dict[str, str] = {}  # beneficiary -> its state as told
@@ -179,12 +182,12 @@ class Books:
             run.milli for run in self.live.values() if run.leaf == leaf and not run.idle_cycles and not run.stopping
         )
         return milli + sum(
-            self.held[name] for name in self.held if (self.admitted[name].pool, self.admitted[name].budget) == leaf
+            self.held[name] for name in self.held if (self.pool[name], self.admitted[name].budget) == leaf
         )
 
     def _take(self, state: State, decision: AnyDecision, batch: CycleBatch) -> None:
         if isinstance(decision, WorkloadAdmitted):
-            self.admitted[decision.workload] = decision
+            self._admitted(state, decision)
         elif isinstance(decision, RunPlaced):
             self._placed(state, decision, batch)
         elif isinstance(decision, RunPreempted):
@@ -195,6 +198,7 @@ class Books:
             self.live[f"{decision.workload}#{decision.run}"].stopping = True
         elif isinstance(decision, GpusReserved):
             self.held.pop(decision.workload, None)
+            self.pool[decision.workload] = decision.waits_in or self.pool[decision.workload]
             self.promised[decision.workload] = "held" if decision.pieces else "withdrawn"
             if decision.pieces:
                 self.held[decision.workload] = sum(len(piece.gpus) * piece.milli_each for piece in decision.pieces)
@@ -213,8 +217,12 @@ class Books:
             assert not decision.since_ms or batch.time_ms - decision.since_ms >= decision.limit_ms
         elif isinstance(decision, RunClosed):
             self._closed(state, decision)
+            self.pool[decision.workload] = decision.waits_in or decision.pool
         elif isinstance(decision, WorkloadClosed):
-            self.admitted.pop(decision.workload, None)
+            gone = self.admitted.pop(decision.workload, None)
+            for pool in (gone.pool, *gone.others) if gone else ():
+                self.min_ms.pop((decision.workload, pool), None)
+            self.pool.pop(decision.workload, None)
             self.held.pop(decision.workload, None)
             if decision.workload in self.promised:
                 self.promised[decision.workload] = "withdrawn"
@@ -242,21 +250,36 @@ class Books:
         needed = self.held[kept.workload]
         assert sum(sizes) <= needed + max(sizes), f"{sizes} milli-GPU are taken for {needed}, more than that and one gang"
 
+    def _admitted(self, state: State, admitted: WorkloadAdmitted) -> None:
+        """Each pool that may take it protects as long as was asked for, or, when nothing was, for its own quantum."""
+        name, row = admitted.workload, state.workload.row_of.get(admitted.workload, -1)
+        self.admitted[name], self.pool[name] = admitted, admitted.pool
+        if row < 0:
+            return  # a service: its replicas are admitted too
+        asks = asks_of(state, row)
+        assert [state.pool.keys[ask.pool] for ask in asks] == [admitted.pool, *admitted.others]
+        assert asks[0].min_runtime_ms == admitted.min_runtime_ms
+        for ask in asks:
+            assert (ask.min_runtime_ms == 0) == (admitted.min_runtime_ms == 0)
+            self.min_ms[name, state.pool.keys[ask.pool]] = ask.min_runtime_ms
+
     def _placed(self, state: State, placed: RunPlaced, batch: CycleBatch) -> None:
-        asked = self.admitted[placed.workload]
+        asked_ms = self.min_ms[placed.workload, placed.pool]
+        self.visits += placed.pool != self.pool[placed.workload]
+        self.pool[placed.workload] = placed.pool
         protected_ms = placed.protected_until_ms - batch.time_ms
         planned = [(job, plan) for plan in batch.decisions if isinstance(plan, PlanPublished) for job in plan.jobs]
         promised = [(job, plan.step_ms) for job, plan in planned if job.workload == placed.workload and job.start == 0]
         if promised:  # it is not interrupted for as long as it is planned
             job, step_ms = promised[0]
-            assert (job.steps - 1) * step_ms < protected_ms <= job.steps * step_ms or protected_ms == asked.min_runtime_ms
+            assert (job.steps - 1) * step_ms < protected_ms <= job.steps * step_ms or protected_ms == asked_ms
             assert placed.reserved_gpu_us == (placed.gpus_milli * protected_ms if placed.payer == "budget" else 0)
         elif placed.payer == "budget":
-            assert protected_ms == asked.min_runtime_ms > 0, f"a funded start has all the time it asked for: {placed}"
+            assert protected_ms == asked_ms > 0, f"a funded start has all the time it asked for: {placed}"
             assert placed.reserved_gpu_us == placed.gpus_milli * protected_ms
         else:
             quantum_ms = int(state.pool.quantum_ms[state.pool.row_of[placed.pool]])
-            assert protected_ms == min(asked.min_runtime_ms, quantum_ms), f"an unfunded start has at most the quantum: {placed}"
+            assert protected_ms == min(asked_ms, quantum_ms), f"an unfunded start has at most the quantum: {placed}"
             assert placed.reserved_gpu_us == 0
         self.held.pop(placed.workload, None)
         if placed.workload in self.promised:
@@ -268,7 +291,7 @@ class Books:
             fits = 2 * self.running(leaf) + placed.gpus_milli <= 2 * placed.allowance_milli
             assert fits, f"funded without an allowance: {placed}"
         self.live[f"{placed.workload}#{placed.run}"] = Live(
-            leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked.min_runtime_ms == 0, gpus_in(placed.pieces),
+            leaf, placed.gpus_milli, placed.payer, placed.protected_until_ms, asked_ms == 0, gpus_in(placed.pieces),
             placed.resume_from_ms, placed.reserved_gpu_us > 0,
         )  # fmt: skip
 
@@ -280,6 +303,7 @@ class Books:
         assert not victim.stopping, f"{name} is preempted twice"
         assert proof.beneficiary in self.admitted, f"{name} makes room for nobody"
         taker = self.admitted[proof.beneficiary]
+        assert self.pool[proof.beneficiary] == taker.pool, f"{name} makes room for a guest"
         leaf = (taker.pool, taker.budget)
         assert leaf[0] == victim.leaf[0], f"{name} makes room in another pool"
         wanted = 2 * self.running(leaf) + proof.beneficiary_gpus_milli

@@ -258,8 +258,9 @@ class Chaos:
         """A new job, mostly sensible."""
         pick = self.dice.pick
         self.made += 1
-        pools = pick((("p",),) * 6 + (("q",), ("q", "p"), ("nowhere", "p")))
-        budget = pick(("A", "B", "C") if pools[0] == "q" else ("A/x", "A/y", "B", "C"))
+        pools = pick((("p",),) * 5 + (("q",), ("q", "p"), ("q", "p"), *(("p", "q"),) * 3, ("nowhere", "p"), ("nowhere", "q", "p")))
+        both = "p" in pools and "q" in pools
+        budget = pick(("B", "C", "C", "A") if both else ("A", "B", "C") if pools[0] == "q" else ("A/x", "A/y", "B", "C"))
         sensible = pick((True,) * 7 + (False,))
         self.story.tell(
             ev.WorkloadSubmitted(

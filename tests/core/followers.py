@@ -23,10 +23,12 @@ from apportion.core.policy import placing
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask, ask_of
 from apportion.core.state.holdings import gpus_of_run, held_gpus
 from apportion.core.state.state import State
-from apportion.core.state.wishes import Wish, wish_of
+from apportion.core.state.wishes import Wish, wish_at, wish_of
 from tests.core import oracles
+from tests.core.invariants import asks_of
 from tests.core.line import behind, says_over_ms
 from tests.strategies import Cluster
 
@@ -118,8 +120,8 @@ class Conserving:
                 blocked.add(leaf)
                 assert decision.certificate.victim_allowance_milli == int(self.allowance[leaf])
         check_spent(state)
-        for kept in self.reservations:
-            check_reservations(state, kept)
+        for pool, kept in enumerate(self.reservations):
+            check_reservations(state, kept, pool)
         for decision in batch.decisions:
             if isinstance(decision, RunPlaced):
                 check_placed(state, decision)
@@ -136,6 +138,14 @@ class Conserving:
             kept = self.reservations[int(table.pool[row])]
             held_back = not fitting(state, row, kept) or behind(state, self.seen, kept, row)
             assert held_back, f"{table.keys[row]} waits although GPUs are free for it"
+            self.elsewhere(state, row, blocked)
+
+    def elsewhere(self, state: State, row: int, blocked: set[int]) -> None:
+        """The same for every other pool that it accepts."""
+        for ask in asks_of(state, row)[1:]:
+            kept, told = self.reservations[ask.pool], f"{state.workload.keys[row]} waits, and could start in pool row {ask.pool}"
+            held_back = ask.budget in blocked or not fitting(state, row, kept, ask) or behind(state, self.seen, kept, row, ask)
+            assert held_back, told
 
 
 def check_spent(state: State) -> None:
@@ -153,14 +163,22 @@ def kept_nodes(kept: Reservations) -> list[tuple[int, int]]:
     return list(zip(kept.holder.tolist(), kept.until_ms.tolist(), strict=True))
 
 
-def check_reservations(state: State, kept: Reservations) -> None:
-    """Each holder has as many nodes as it needs, nobody else's, and on each enough GPUs can be free by the instant promised."""
+def check_reservations(state: State, kept: Reservations, pool: int) -> None:
+    """Each holder has as many nodes as it needs, nobody else's, and on each enough GPUs can be free by the instant promised.
+
+    One that started in another pool since needs none; what was kept for it is free in the next cycle.
+    """
     table, node, gpu = state.workload, state.node, state.gpu
     gone_ms = [state.counters.time_ms] * gpu.used
     for row in state.run.live_rows():
         for one in gpus_of_run(state, row):
             gone_ms[one] = max(gone_ms[one], gone_by_ms(state, row))
     for workload, start_ms in kept.starts_ms.items():
+        if int(table.state[workload]) == schema.RUNNING:
+            assert int(table.pool[workload]) != pool, f"{table.keys[workload]} started, and nodes are kept for it"
+            due_ms = Core.due_ms(Core(state))
+            assert due_ms == state.counters.time_ms + 1, "nobody looks soon at what was kept for who is gone"
+            continue
         places = enumerate(kept_nodes(kept))
         nodes = [place for place, (holder, until_ms) in places if holder == workload + 1 and until_ms == start_ms]
         wish, parts = wants_of(state, workload), 0
@@ -201,9 +219,9 @@ def says_over(state: State, workload: int) -> int:
     return state.counters.time_ms + left_ms if expected_ms else 1 << 60
 
 
-def fitting(state: State, row: int, kept: Reservations) -> bool:
-    """Tell whether a waiting workload could start now, by the oracle."""
-    table, node, gpu = state.workload, state.node, state.gpu
+def fitting(state: State, row: int, kept: Reservations, guest: Ask | None = None) -> bool:
+    """Tell whether a waiting workload could start now, by the oracle; ``guest`` is what it is in another pool."""
+    ask, node, gpu = guest or ask_of(state, row), state.node, state.gpu
     over_ms = says_over(state, row)
     masked = [int(holder not in (0, row + 1) and over_ms > until_ms) for holder, until_ms in kept_nodes(kept)]
     drained = [0 < int(drain_ms) < over_ms for drain_ms in node.column("drain_ms")]
@@ -213,13 +231,13 @@ def fitting(state: State, row: int, kept: Reservations) -> bool:
         np.array(masked, dtype=np.int64),
         gpu.column("used_milli"), gpu.column("out"), gpu.column("held_by"),
     )  # fmt: skip
-    shape = int(table.pool[row]), int(table.nodes[row]), int(table.milli_per_node[row])
-    return oracles.fits(cluster, *shape, row + 1, wants_of(state, row))
+    return oracles.fits(cluster, ask.pool, ask.nodes, ask.milli_per_node, row + 1, wants_of(state, row, ask))
 
 
-def wants_of(state: State, row: int) -> oracles.Wants:
+def wants_of(state: State, row: int, guest: Ask | None = None) -> oracles.Wants:
     """Return what a workload wishes, with the domain of each node by its name; what is left of nodes recounted from runs."""
-    wish, milli = wish_of(state, row), int(state.workload.milli_per_node[row])
+    ask = guest or ask_of(state, row)
+    wish, milli = wish_at(state, ask.wish), ask.milli_per_node
 
     def labels(height: int) -> list[str] | None:
         if height < 0:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
 from apportion.core import ledger
 from apportion.core.decisions import CycleBatch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask, ask_at, ask_of, choices_of
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.state import State
-from apportion.core.state.wishes import wish_of
+from apportion.core.state.wishes import wish_at, wish_of
 from tests.core.oracles import queue_order
 
 
@@ -53,6 +52,12 @@ def used_by_gpu(state: State) -> Counter[int]:
     return used
 
 
+def asks_of(state: State, workload: int) -> list[Ask]:
+    """Return what a workload is in each pool that may take it, in order of its wish."""
+    rows = [row for row in choices_of(state, workload) if not int(state.choice.refusal[row])]
+    return [ask_at(state, row) for row in rows] or [ask_of(state, workload)]
+
+
 def in_progress(state: State) -> list[int]:
     """Return the rows of runs that hold their GPUs."""
     return [row for row in state.run.live_rows() if int(state.run.state[row]) != schema.ENDED]
@@ -67,6 +72,7 @@ def check_state(state: State) -> None:
     check_budgets(state)
     check_queue(state)
     check_shares(state)
+    check_choices(state)
 
 
 def check_gpus(state: State) -> None:
@@ -125,12 +131,11 @@ def check_amounts(state: State) -> None:
         assert int(state.node.used_memory_mib[node]) == used["memory", node]
     for gpu in range(state.gpu.used):
         assert int(state.gpu.used_memory_mib[gpu]) == used["gpu", gpu]
-    wished = Counter(int(state.workload.wish[row]) for row in state.workload.live_rows())
+    wished = Counter(ask.wish for row in state.workload.live_rows() for ask in asks_of(state, row))
     wished += Counter(int(state.service.wish[row]) for row in state.service.live_rows())
     for row in state.wish.live_rows():
         assert int(state.wish.workloads[row]) == wished[row + 1] > 0
-        having = np.flatnonzero(state.workload.column("wish") == row + 1)
-        assert not len(having) or wish_of(state, int(having[0])).key == state.wish.keys[row]
+        assert wish_at(state, row + 1).key == state.wish.keys[row]
     named = Counter(int(state.wish.group[row]) for row in state.wish.live_rows())
     for row in state.group.live_rows():
         assert int(state.group.wishes[row]) == named[row + 1] > 0
@@ -182,7 +187,8 @@ def check_budgets(state: State) -> None:
                 count["running_milli", line] += int(state.run.gpus_milli[run])
     for row in state.workload.live_rows():
         line = int(state.workload.budget[row])
-        count["workloads", line] += 1
+        for ask in asks_of(state, row):
+            count["workloads", ask.budget] += 1
         if int(state.workload.state[row]) in (schema.PENDING, schema.HELD) and state.workload.min_runtime_ms[row]:
             for above in path_of(state, line):
                 count["pending_milli", above] += int(state.workload.gpus_milli[row])
@@ -203,6 +209,23 @@ def check_budgets(state: State) -> None:
             if int(budget.pool[line]) == pool and not count["children", line]
         ]  # fmt: skip
         assert sum(lags) == 0, f"lags of pool {state.pool.keys[pool]} sum to {sum(lags)}"
+
+
+def check_choices(state: State) -> None:
+    """A workload is what it would be in the pool where it is; it waits at home; the lists hold all rows and no others."""
+    choice, table, listed = state.choice, state.workload, list[int]()
+    for row in table.live_rows():
+        rows = choices_of(state, row)
+        listed += rows
+        assert [int(choice.place[one]) for one in rows] == list(range(len(rows)))
+        assert len(rows) != 1
+        assert all(choice.keys[one].partition(" ")[0] == table.keys[row] for one in rows)
+        asks = asks_of(state, row)
+        assert ask_of(state, row) in asks
+        assert len({ask.pool for ask in asks}) == len(asks)
+        if int(table.state[row]) in (schema.NEW, schema.PENDING):
+            assert ask_of(state, row) == asks[0], f"{table.keys[row]} waits, and not at home"
+    assert sorted(listed) == choice.live_rows()
 
 
 def check_queue(state: State) -> None:

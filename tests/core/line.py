@@ -14,28 +14,34 @@ from apportion.core import ledger
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations
 from apportion.core.state import schema
+from apportion.core.state.asks import Ask, ask_of
 from apportion.core.state.state import State
 from apportion.core.units import MAX_ELAPSED_MS, gpu_us
 
 
-def behind(state: State, shares: Shares, reservations: Reservations, row: int) -> bool:
-    """Tell whether the workload would delay the first of its budget, by the rule of ``precedence`` in plain words."""
-    table, now_ms, leaf = state.workload, state.counters.time_ms, int(state.workload.budget[row])
-    if not table.min_runtime_ms[row] or int(state.pool.policy[int(table.pool[row])]) != schema.FAIR:
+def behind(state: State, shares: Shares, reservations: Reservations, row: int, guest: Ask | None = None) -> bool:
+    """Tell whether the workload would delay the first of its budget, by the rule of ``precedence`` in plain words.
+
+    ``guest`` is what it is in another pool, where it stands behind all that waits.
+    """
+    table, now_ms, ask = state.workload, state.counters.time_ms, guest or ask_of(state, row)
+    leaf = ask.budget
+    if not ask.min_runtime_ms or int(state.pool.policy[ask.pool]) != schema.FAIR:
         return False
     line = [one for one in state.queue[: state.queued].tolist() if int(table.budget[one]) == leaf]
-    head = next(
+    ready = [
         one
         for one in line
         if int(table.state[one]) == schema.PENDING and int(table.not_before_ms[one]) <= now_ms and table.min_runtime_ms[one]
-    )
-    if head == row:
+    ]
+    if not ready or ready[0] == row:
         return False
+    head = ready[0]
     left_us = ledger.available_us(state, leaf, shares.reserved_us)
     need_us = gpu_us(int(table.gpus_milli[head]), int(table.min_runtime_ms[head]))
     if state.budget.closed[leaf] or (left_us is not None and left_us < max(1, need_us)):
         return False
-    pool = int(table.pool[row])
+    pool = ask.pool
     tau_ms, a, size = int(state.pool.horizon_ms[pool]), int(shares.entitled[leaf]), int(table.gpus_milli[head])
     lag = min(int(state.budget.lag_us[leaf]), (int(shares.allowance[leaf]) - a) * tau_ms)
     own = [run for run in state.run.live_rows() if int(state.run.budget[run]) == leaf and not state.run.idle_cycles[run]]
@@ -65,7 +71,7 @@ def behind(state: State, shares: Shares, reservations: Reservations, row: int) -
     left_ms = max(0, limit_ms - int(table.progress_ms[row]))
     if limit_ms > 0 and now_ms + left_ms <= start_ms:
         return False
-    return int(table.gpus_milli[row]) * (start_ms - now_ms + tau_ms) > max(0, floor(spare(start_ms)))
+    return ask.gpus_milli * (start_ms - now_ms + tau_ms) > max(0, floor(spare(start_ms)))
 
 
 def first_ms(spare: Callable[[int], Fraction], now_ms: int, ends_ms: list[int]) -> int | None:

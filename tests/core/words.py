@@ -102,7 +102,10 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
         case d.WorkloadAdmitted():
             words = ["admit", decision.workload, decision.budget]
             shape = f"{decision.nodes}x{gpus_text(decision.milli_per_node)}"
-            return words, {"shape": shape, "min": time_text(decision.min_runtime_ms), "pool": decision.pool}
+            return words, {
+                "shape": shape, "min": time_text(decision.min_runtime_ms), "pool": decision.pool,
+                "others": ",".join(decision.others), "skipped": ",".join(f"{p}:{why}" for p, why in decision.skipped.items()),
+            }  # fmt: skip
         case d.WorkloadRejected():
             names = {"workload": decision.workload, "field": decision.field, "by": decision.principal}
             return ["refuse", "workload.submitted", decision.reason], names | numbers_text(decision.numbers)
@@ -156,7 +159,7 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
             }
         case d.GpusReserved():
             if not decision.pieces:
-                return ["unkeep", decision.workload], {}
+                return ["unkeep", decision.workload], {"home": decision.waits_in}
             return ["keep", decision.workload, pieces_text(decision.pieces)], {"unfunded": "yes" if decision.unfunded else "no"}
         case d.RunClosed():
             return _closed(decision)
@@ -181,7 +184,8 @@ def said(decision: d.AnyDecision, batch: d.CycleBatch, start_ms: int) -> Said:
                 "until": time_text(decision.until_ms - start_ms) if decision.until_ms else "never",
             }  # fmt: skip
         case d.PendingExplained():
-            return ["wait", decision.workload, decision.reason], numbers_text(decision.numbers)
+            others = {pool.pool: pool.reason for pool in decision.elsewhere}
+            return ["wait", decision.workload, decision.reason], numbers_text(decision.numbers) | others
     raise AssertionError(f"no words for {decision}")
 
 
@@ -205,7 +209,7 @@ def _closed(closed: d.RunClosed) -> Said:
         "free": gpu_time_text(closed.unfunded_gpu_us), "back": gpu_time_text(closed.refunded_gpu_us),
         "backfree": gpu_time_text(closed.unfunded_refunded_gpu_us), "void": gpu_time_text(closed.voided_gpu_us),
         "lost": gpu_time_text(closed.lost_gpu_us), "progress": time_text(closed.progress_ms), "exit": str(closed.exit_code),
-        "blamed": ",".join(closed.blamed),
+        "blamed": ",".join(closed.blamed), "home": closed.waits_in,
         "after": time_text(closed.not_before_ms - closed.end_ms) if closed.not_before_ms else "0",
     }  # fmt: skip
 

@@ -115,6 +115,10 @@ FAULTS: dict[str, str] = {
     """,
     "one_run_at_a_time": "update fact.run_closed set end_ms = end_ms + 1000000000 where run = 1 and requeued",
     "pending_explained": "delete from fact.decision where type = 'pending.explained'",
+    "pool_accepted": """
+        update fact.decision set pool = 'elsewhere' where type = 'run.placed' and seq = (select max(seq) from fact.decision where
+        type = 'run.placed')
+    """,
     "placed_admitted": """
         delete from fact.decision where type = 'workload.admitted' and workload = (select min(workload) from fact.run_closed)
     """,

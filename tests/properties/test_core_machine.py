@@ -180,21 +180,26 @@ def play(
     return books, drains, moved
 
 
-@pytest.mark.parametrize("seed", [3, 13, 15, 19, 34])
+@pytest.mark.parametrize("seed", [3, 14, 25, 33, 109])
 def test_safety_over_a_long_seeded_story(seed: int) -> None:
     """Long enough to come to what matters: debts, evictions, places kept."""
     assert play(seed, actions=110)[0].preemptions > 0
 
 
+def test_safety_while_work_goes_to_other_pools() -> None:
+    """Who accepts several pools starts in another one, and comes back to where it waits; watched by everybody as the rest."""
+    assert all(play(seed, actions=110)[0].visits > 2 for seed in (50, 109))
+
+
 def test_safety_while_nodes_are_drained() -> None:
     """Runs are asked to leave, and drained nodes take what is over in time."""
-    asked, taking = (play(seed, actions=110)[1] for seed in (138, 106))
+    asked, taking = (play(seed, actions=110)[1] for seed in (197, 106))
 
     assert asked.drained > 0
     assert taking.placed > 0
 
 
-@pytest.mark.parametrize("seed", [1, 6, 7])
+@pytest.mark.parametrize("seed", [23, 28, 37])
 def test_safety_while_services_breathe(seed: int) -> None:
     """Services are as large as their traffic says, after every cycle."""
     serving = Serving()
@@ -207,14 +212,14 @@ def test_safety_while_services_breathe(seed: int) -> None:
 
 def test_safety_while_runs_are_moved() -> None:
     """Runs make room for others and go on elsewhere."""
-    moved = [play(seed, actions=110)[2].counts for seed in (2, 34)]
+    moved = [play(seed, actions=110)[2].counts for seed in (33, 203)]
 
     assert all(counts["went on"] > 0 for counts in moved)
 
 
 @pytest.mark.parametrize(
     ("policies", "seed"),
-    [(("horizon",), 1), (("fifo",), 3), (("priority",), 6), (("fair_tree",), 9), (("drf",), 24), (POLICIES, 33)],
+    [(("horizon",), 1), (("fifo",), 3), (("priority",), 7), (("fair_tree",), 5), (("drf",), 4), (POLICIES, 7)],
 )
 def test_safety_under_each_baseline_and_when_policies_change(policies: Sequence[str], seed: int) -> None:
     """Money, places and order hold whoever judges; those that may take do take."""
