@@ -16,6 +16,7 @@ from apportion.core import events
 from apportion.core.decisions import NodeSuspended
 from apportion.core.fold import setup
 from apportion.core.reasons import NodeReason
+from apportion.core.units import PLAN_STEP_MS
 from apportion.projections.drains import Drains
 from apportion.projections.moment import Decided, Said
 from apportion.projections.sheet import Intervals, OpenRows, Sheet
@@ -74,7 +75,7 @@ class Capacity:
             "dim.policy_version", "seq", "time_ms", "pool", "policy", "quantum_ms", "horizon_ms", "protected_cap_ms",
             "heartbeat_timeout_ms", "start_timeout_ms", "review_ms", "node_loss_refund", "half_life_ms",
             "bank_ms", "weight_milli", "idle_hold_ms", "idle_hold_action", "packing", "moves", "reservations_max", "backfill",
-            "backfill_depth", "principal", "reason",
+            "backfill_depth", "step_ms", "wait_bound_ms", "demand_ppm", "principal", "reason",
         )  # fmt: skip
         self.versions = Sheet(
             "dim.node_version", "seq", "time_ms", "node", "pool", "gpus", "agent", "rack", "gpu_memory_mib", "cpu_milli",
@@ -151,6 +152,9 @@ class Capacity:
             "reservations_max": setup.RESERVATIONS_MAX,
             "backfill": "easy",
             "backfill_depth": setup.BACKFILL_DEPTH,
+            "step_ms": PLAN_STEP_MS,
+            "wait_bound_ms": setup.WAIT_BOUND_MS,
+            "demand_ppm": setup.DEMAND_PPM,
         }
         self._policy_row(at, event.pool, "default")
 

@@ -30,6 +30,7 @@ _OPTIONS = {
     "policy": "--policy", "half_life_ms": "--half-life", "bank_ms": "--bank", "weight_milli": "--weight",
     "packing": "--packing", "idle_hold_ms": "--idle-hold", "idle_hold_action": "--idle-action", "moves": "--moves",
     "reservations_max": "--reservations", "backfill": "--backfill", "backfill_depth": "--backfill-depth",
+    "step_ms": "--step", "wait_bound_ms": "--wait-bound", "demand_ppm": "--demand-quantile",
 }  # fmt: skip
 Pool = Annotated[str, typer.Argument(metavar="POOL", help="The pool")]
 Quantum = Annotated[int | None, lasting("Default protected time of a run")]
@@ -92,6 +93,15 @@ Backfill = Annotated[
 BackfillDepth = Annotated[
     int | None, typer.Option(parser=whole(1), metavar="N", help="Waiting jobs that conservative backfill plans")
 ]
+Step = Annotated[int | None, lasting("Between two instants of the plan of policy horizon, and of a service's swap cap")]
+WaitBound = Annotated[int | None, lasting("Under policy horizon a job that has waited so long starts, whatever others are worth")]
+DemandQuantile = Annotated[
+    int | None,
+    typer.Option(
+        parser=typed(arguments.share_ppm), metavar="SHARE",
+        help="Quantile of forecast traffic that services are kept ready for, such as 84% (one sigma) or 97.5%",
+    ),
+]  # fmt: skip
 NodeLossRefund = Annotated[
     str | None,
     typer.Option(
@@ -129,6 +139,9 @@ async def set_(
     reservations: Reserved = None,
     backfill: Backfill = None,
     backfill_depth: BackfillDepth = None,
+    step: Step = None,
+    wait_bound: WaitBound = None,
+    demand_quantile: DemandQuantile = None,
     node_loss_refund: NodeLossRefund = None,
 ) -> Answer:
     """Change the rules of a pool; what is not named stays as it is."""
@@ -153,6 +166,9 @@ async def set_(
         "reservations_max": reservations,
         "backfill": backfill,
         "backfill_depth": backfill_depth,
+        "step_ms": step,
+        "wait_bound_ms": wait_bound,
+        "demand_ppm": demand_quantile,
     }
     if all(value is None for value in changes.values()):
         raise usage("no rule is named, so nothing would change", "name one, such as --quantum 1h")

@@ -42,7 +42,10 @@ create table dim.policy_version (
     moves varchar,
     reservations_max bigint,  -- waiting workloads that nodes are kept for
     backfill varchar,
-    backfill_depth bigint,  -- waiting workloads that conservative backfill plans
+    backfill_depth bigint,  -- waiting workloads that a plan is made of, at most
+    step_ms bigint,         -- between two instants of the plan
+    wait_bound_ms bigint,   -- after which a job falls due, under policy horizon
+    demand_ppm bigint,      -- quantile of forecast traffic that services are kept ready for
     principal varchar,
     reason varchar
 );
