@@ -24,8 +24,8 @@ from apportion.core.kernels import horizon
 
 I64 = NDArray[np.int64]
 
-EFFORT = 1_000_000  # candidates times jobs, about: a candidate costs what the jobs cost that it places again
-MOST_WORDS = 8
+EFFORT = 1_500_000  # candidates times jobs, about: a candidate costs what the jobs cost that it places again
+MOST_WORDS = 4
 PINNED_PERCENT = 20  # of the candidates are for the half whose curves stay
 HEAT = 5  # jobs' mean worth over their number, times: so much worse a candidate may be at the beginning
 MAX_HEAT = 1 << 48
@@ -33,7 +33,7 @@ MAX_HEAT = 1 << 48
 
 def usual_candidates(instance: Instance) -> int:
     """Return how many candidates take about as long for few jobs as for many, and longer for more than 64 GPUs."""
-    return EFFORT // (40 + len(instance.jobs.id)) * min(MOST_WORDS, -(-instance.gpus // horizon.WORD))
+    return EFFORT // (120 + len(instance.jobs.id)) * min(MOST_WORDS, -(-instance.gpus // horizon.WORD))
 
 
 def plan(instance: Instance, candidates: int | None = None) -> Plan:
