@@ -4,9 +4,9 @@ Decides what is planned; a pure function of the instance and a number of candida
 1. Each service's curve is the least that serves its demand at its cap, clipped to its range and to what is there.
 2. Jobs that fall due within the horizon, the first to fall due first, get their places (``kernels.horizon.reserve``): beside the
    curves if that is in time, else the curves give way; who is late all the same goes as early as can be, and stays there.
-3. Half of the candidates change the order of jobs only, the others also cut the curves (``kernels.horizon.search``), from several
-orders by priority. Why both: cutting finds places that pinned curves hide, and wastes candidates where there are none (measured).
-It must never look at a clock: more candidates, not more time.
+3. Some candidates change the order of jobs only; the others also cut the curves, half of them from there on, half from the best of
+   several orders by priority (``kernels.horizon.search``). Why both: cutting finds places that pinned curves hide, and wastes
+   candidates where there are none; why twice: one run in ten stays where a large job blocks another (both measured).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from apportion.core.kernels import horizon
 
 I64 = NDArray[np.int64]
 
-EFFORT = 800_000  # candidates times jobs, about: a candidate costs what the jobs cost that it places again
-MOST_WORDS = 8
-PINNED_PERCENT = 40  # of the candidates are for the half whose curves stay
-HEAT_MILLI = 15  # of what a job is worth on average: so much worse a candidate may be at the beginning
+EFFORT = 1_500_000  # candidates times jobs, about: a candidate costs what the jobs cost that it places again
+MOST_WORDS = 4
+PINNED_PERCENT = 20  # of the candidates are for the half whose curves stay
+HEAT = 5  # jobs' mean worth over their number, times: so much worse a candidate may be at the beginning
 MAX_HEAT = 1 << 48
 
 
 def usual_candidates(instance: Instance) -> int:
     """Return how many candidates take about as long for few jobs as for many, and longer for more than 64 GPUs."""
-    return EFFORT // (20 + len(instance.jobs.id)) * min(MOST_WORDS, -(-instance.gpus // horizon.WORD))
+    return EFFORT // (120 + len(instance.jobs.id)) * min(MOST_WORDS, -(-instance.gpus // horizon.WORD))
 
 
 def plan(instance: Instance, candidates: int | None = None) -> Plan:
@@ -59,12 +59,15 @@ def plan(instance: Instance, candidates: int | None = None) -> Plan:
     search = _Search(setting, board, pinned_use, must, stay, start, first, _dice(instance))
     orders = [np.concatenate((due, rest)) for rest in _orders(instance, setting.worth)]
     few = candidates * PINNED_PERCENT // 100 if len(setting.services) else candidates
-    order = max(orders, key=lambda one: search.run(one.copy(), low, 0, 0).value)
-    heat = min(MAX_HEAT, int(setting.worth.max(axis=1, initial=0).sum()) // max(1, len(start)) * HEAT_MILLI // 1_000)
+    orders.sort(key=lambda one: -search.run(one.copy(), low, 0, 0).value)
+    order = orders[0].copy()
+    heat = min(MAX_HEAT, int(setting.worth.max(axis=1, initial=0).sum()) // max(1, len(start) ** 2) * HEAT)
     found = search.run(order, low, few, heat)
-    joint = search.run(order, low, candidates - few, heat, joint=True) if few < candidates else found
-    best = joint if joint.value > found.value else found
-    return _told(instance, setting, best, late, joint is best and few < candidates, candidates)
+    best = found
+    for begin in (order, orders[0]) if few < candidates else ():
+        joint = search.run(begin, low, (candidates - few) // 2, heat, joint=True)
+        best = joint if joint.value > best.value else best
+    return _told(instance, setting, best, late, best is not found, candidates)
 
 
 class _Found(NamedTuple):

@@ -32,7 +32,7 @@ WORD = 64
 ALL = -1  # every GPU of a word is taken
 OPEN = 0  # line of a board
 # moves of the search, in 256ths
-CURVE_MOVES, WANTED_MOVES = 64, 24
+CURVE_MOVES, WANTED_MOVES = 80, 40
 NEAR = 4
 RIVALS = 2
 TRIES = 4  # to find a pair of whom one at least is planned
@@ -288,7 +288,7 @@ def reserve(
     """Place the jobs that fall due, in this order, before anybody else; returns how many of them must stay where they are.
 
     Where a job fits beside the curves it takes its earliest start there. If that is too late, curves give way down to their floors,
-    where that takes the fewest GPU-steps of them; if not even that is in time, the job is late, and starts as early as it can.
+    where that takes the fewest GPU-steps of them; if not even that is in time, it is late, and takes the earliest start there is.
     All up to the last of these stay.
     """
     found, stay, steps = np.zeros(2, dtype=np.int64), 0, len(board.room)
@@ -349,6 +349,17 @@ def filled(
 
 
 @njit(cache=True)
+def _raise_to(board: Board, curves: I64, raised: I64) -> None:
+    """Make curves what they were filled up to: what a cut has freed and nobody has taken is a service's again."""
+    for a in range(len(curves)):
+        for t in range(len(board.room)):
+            more = raised[a, t] - curves[a, t]
+            board.room[t] -= more
+            board.lines[OPEN, t] -= more
+    curves[:] = raised
+
+
+@njit(cache=True)
 def _draw(dice: I64, below: int) -> int:
     """Return the next number from 0 to ``below`` - 1."""
     dice[0] = dice[0] * 48_271 % 2_147_483_647
@@ -356,19 +367,20 @@ def _draw(dice: I64, below: int) -> int:
 
 
 @njit(cache=True)
-def _want(
-    board: Board, jobs: I64, j: int, start: I64, curves: I64, floors: I64, services: I64, dice: I64
-) -> None:  # fmt: skip
-    """Cut the curves where they alone keep a job from an earlier start, drawn by chance."""
-    last = jobs[j, LATEST]
-    if start[j] >= 0:
-        last = start[j] - 1
-    if last < jobs[j, EARLIEST]:
+def _want(board: Board, jobs: I64, j: int, curves: I64, floors: I64, services: I64, dice: I64) -> None:
+    """Cut the curves for a job that is not placed: for the start that takes the least of them, of some drawn by chance."""
+    span = jobs[j, LATEST] - jobs[j, EARLIEST] + 1
+    if span < 1:
         return
-    wanted = jobs[j, EARLIEST] + _draw(dice, last - jobs[j, EARLIEST] + 1)
-    for t in range(wanted, min(wanted + jobs[j, DURATION], len(board.room))):
-        mine = jobs[j, GPUS] if start[j] >= 0 and start[j] <= t < start[j] + jobs[j, DURATION] else 0
-        lacking = jobs[j, GPUS] - mine - board.room[t]
+    wanted, least, steps = 0, NEVER, len(board.room)
+    for _try in range(TRIES):
+        begin, taken = jobs[j, EARLIEST] + _draw(dice, span), 0
+        for t in range(begin, min(begin + jobs[j, DURATION], steps)):
+            taken += max(0, jobs[j, GPUS] - board.room[t])
+        if taken < least:
+            wanted, least = begin, taken
+    for t in range(wanted, min(wanted + jobs[j, DURATION], steps)):
+        lacking = jobs[j, GPUS] - board.room[t]
         if lacking > 0:
             _give_way(curves, floors, services, t, lacking, board.room, board.lines[OPEN])
 
@@ -500,37 +512,43 @@ def _copy(board: Board, other: Board) -> None:
 
 
 @njit(cache=True)
-def _change(
-    board: Board, jobs: I64, order: I64, stay: int, start: I64, curves: I64, floors: I64, ceilings: I64, services: I64, bend: int,
-    dice: I64, span: I64,
-) -> bool:  # fmt: skip
-    """Change the order, or in ``bend`` of 256 cases the curves; ``span`` gets the positions; tells whether curves did."""
-    kind = _draw(dice, 256)
-    if kind >= bend:
-        _reorder(jobs, order, stay, start, dice, span)
-        return False
-    span[0], span[1] = stay, len(order)
-    if kind >= WANTED_MOVES or len(order) == stay:
-        _bend(board, curves, floors, ceilings, services, dice)
-        return True
-    k = stay + _draw(dice, len(order) - stay)
-    job = order[k]
-    _want(board, jobs, job, start, curves, floors, services, dice)
-    if _draw(dice, 2) == 0:
-        to = stay + _draw(dice, k - stay + 1)
-        for n in range(k, to, -1):
-            order[n] = order[n - 1]
-        order[to] = job
-    return True
-
-
-@njit(cache=True)
 def _without(board: Board, jobs: I64, order: I64, first: int, start: I64, at: I64) -> None:
     """Take away whoever is placed from a position on."""
     for n in range(first, len(order)):
         j = order[n]
         if start[j] >= 0:
             put(board, jobs, j, start[j], at[j], -1)
+
+
+@njit(cache=True)
+def _change(
+    board: Board, jobs: I64, order: I64, stay: int, start: I64, at: I64, curves: I64, floors: I64, ceilings: I64, services: I64,
+    bend: int, dice: I64, span: I64,
+) -> bool:  # fmt: skip
+    """Change the order, or in ``bend`` of 256 cases the curves; ``span`` gets the positions; tells whether curves did."""
+    kind = _draw(dice, 256)
+    if kind >= bend:
+        _reorder(jobs, order, stay, start, dice, span)
+        _without(board, jobs, order, span[0], start, at)
+        return False
+    span[0], span[1] = stay, len(order)
+    if kind >= WANTED_MOVES or len(order) == stay:
+        _without(board, jobs, order, stay, start, at)
+        _bend(board, curves, floors, ceilings, services, dice)
+        return True
+    k = stay + _draw(dice, len(order) - stay)
+    for _try in range(RIVALS):
+        other = stay + _draw(dice, len(order) - stay)
+        if start[order[k]] >= 0 and start[order[other]] < 0:
+            k = other
+    job, to = order[k], stay + _draw(dice, k - stay + 1)
+    for n in range(k, to, -1):
+        order[n] = order[n - 1]
+    order[to] = job
+    _without(board, jobs, order, to, start, at)
+    _want(board, jobs, job, curves, floors, services, dice)
+    span[0] = to
+    return True
 
 
 @njit(cache=True)
@@ -558,9 +576,8 @@ def search(
         bent = number == 0
         span[0], span[1] = stay, count
         if number > 0:
-            bent = _change(board, jobs, order, stay, start, curves, floors, ceilings, services, bend, dice, span)
+            bent = _change(board, jobs, order, stay, start, at, curves, floors, ceilings, services, bend, dice, span)
         first = span[0]
-        _without(board, jobs, old_order, first, start, at)
         if bent and number > 0:
             settle(board, pinned_use, curves, floors, services)
         moved = _place(board, jobs, must, order, first, span[1], start, at, new_start, new_at, known, found)
@@ -573,6 +590,8 @@ def search(
         threshold = heat // max(1, candidates) * (candidates - number // FALL * FALL)
         if moved >= 0 and total > value - 1 - _draw(dice, 1_024) * threshold // 1_024:
             value = total
+            if moved > 0 or bent:
+                _raise_to(board, curves, raised)
             old_order[first:], old_curves[:], start[:], at[:] = order[first:], curves, new_start, new_at
             _copy(board, old)
             if value > best:
