@@ -6,7 +6,7 @@ invariant (a bug, or a log that is not ours) and stops the core with the sequenc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from apportion.core import ledger
@@ -31,7 +31,7 @@ from apportion.core.decisions import (
     WorkloadRejected,
 )
 from apportion.core.errors import check
-from apportion.core.fold import holds
+from apportion.core.fold import holds, starts
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
@@ -42,13 +42,26 @@ from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
-from apportion.core.state.wishes import wish_of
-from apportion.core.units import MILLI
 
 
 def apply(state: State, decision: AnyDecision) -> None:
     """Fold one decision."""
     _FOLDS[type(decision)](state, decision)
+
+
+def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
+    """Fold a batch, starts that follow each other at once."""
+    at = 0
+    while at < len(decisions):
+        end = at
+        while end < len(decisions) and isinstance(decisions[end], RunPlaced):
+            end += 1
+        if end > at + 1:
+            starts.apply_starts(state, [one for one in decisions[at:end] if isinstance(one, RunPlaced)])
+            at = end
+        else:
+            apply(state, decisions[at])
+            at += 1
 
 
 def _workload(state: State, name: str) -> int:
@@ -86,78 +99,6 @@ def _explained(state: State, decision: PendingExplained) -> None:
     state.workload.told_ms[row] = decision.numbers["earliest_ms"] - late_ms if promised else 0
     state.workload.late_ms[row] = late_ms
     state.workload.planned_ms[row] = decision.numbers.get("planned_ms", 0)
-
-
-def _placed(state: State, decision: RunPlaced) -> None:
-    workload = _workload(state, decision.workload)
-    table, now_ms = state.workload.cells, state.counters.time_ms
-    waiting = table.state[workload] in (schema.PENDING, schema.HELD)
-    check(waiting, state.counters.seq, f"{decision.workload} is placed but does not wait")
-    dequeue(state, workload)
-    if table.state[workload] == schema.HELD:
-        drop_hold(state, workload)
-    ledger.accrue(state, now_ms)
-    run = state.run.add(state.run_ref(decision.workload, decision.run))
-    pool = table.pool[workload]
-    lead = state.node.row_of[decision.pieces[0].node]
-    values = {
-        "workload": workload,
-        "budget": table.budget[workload],
-        "pool": pool,
-        "lead": lead,
-        "run_no": decision.run,
-        "state": schema.PLACED,
-        "gpus_milli": decision.gpus_milli,
-        "idle_cycles": int(table.min_runtime_ms[workload] == 0),
-        "placed_ms": now_ms,
-        "protected_until_ms": decision.protected_until_ms,
-        "reserved": int(decision.reserved_gpu_us > 0),
-        "resume_ms": decision.resume_from_ms,
-        "checkpoint_ms": now_ms,
-        "first_alloc": -1,
-    }
-    state.run.put(run, values)
-    last, cells, nodes = -1, state.alloc.cells, state.node.cells
-    wish = wish_of(state, workload)
-    for piece in decision.pieces:
-        node = state.node.row_of[piece.node]
-        nodes.runs[node] += 1
-        first = nodes.first_gpu[node]
-        parts = len(piece.gpus) if wish.loose else 1
-        for position in piece.gpus:
-            alloc = state.alloc.add()
-            cells.run[alloc] = run
-            cells.gpu[alloc] = first + position
-            cells.milli[alloc] = piece.milli_each
-            if piece.milli_each < MILLI:
-                memory_mib = wish.gpu_memory_mib or nodes.gpu_memory_mib[node] * piece.milli_each // MILLI
-                cells.gpu_memory_mib[alloc] = memory_mib
-                state.gpu.cells.used_memory_mib[first + position] += memory_mib
-            if parts and wish.contested:
-                cells.cpu_milli[alloc], cells.memory_mib[alloc] = parts * wish.cpu_milli, parts * wish.memory_mib
-                nodes.used_cpu_milli[node] += parts * wish.cpu_milli
-                nodes.used_memory_mib[node] += parts * wish.memory_mib
-                parts = 0
-            cells.next[alloc] = -1
-            cells.confirmed_ms[alloc] = now_ms
-            cells.missed[alloc] = -1
-            if last < 0:
-                state.run.cells.first_alloc[run] = alloc
-            else:
-                cells.next[last] = alloc
-            last = alloc
-            ledger.use_gpu(state, pool, first + position, piece.milli_each)
-    ledger.begin_run(state, run, PAYER_CODE[decision.payer], now_ms)
-    table.state[workload] = schema.RUNNING
-    table.run[workload] = run
-    table.run_no[workload] = decision.run
-    table.reason[workload] = 0
-    table.funded_ms[workload] = 0
-    table.hold[workload] = schema.HOLD_NONE
-    table.proposed[workload] = 0
-    table.told_ms[workload] = 0
-    table.late_ms[workload] = 0
-    table.planned_ms[workload] = 0
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:
@@ -268,7 +209,7 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     WorkloadRejected: _said,
     WorkloadAdmitted: _admitted,
     PendingExplained: _explained,
-    RunPlaced: _placed,
+    RunPlaced: starts.placed,
     RunPreempted: _preempted,
     RunCancelled: _cancelled,
     RunDrained: _drained,

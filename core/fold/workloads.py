@@ -5,6 +5,9 @@ A submission is checked whole at the door: rights, budget, pool, shape (``shapes
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from apportion.core import ledger
 from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 from apportion.core.fold import users
@@ -13,8 +16,10 @@ from apportion.core.fold.shapes import Shape, shape_of
 from apportion.core.fold.wishes import take_wish
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
-from apportion.core.state.queue import insert_queued, remove_queued
+from apportion.core.state.queue import insert_queued, remove_all_queued, remove_queued
 from apportion.core.state.state import State
+
+I64 = NDArray[np.int64]
 
 
 def _line_for(state: State, event: WorkloadSubmitted) -> tuple[int, int, Shape] | No:
@@ -134,6 +139,15 @@ def dequeue(state: State, row: int) -> None:
     """Take a workload out of the queue; its demand is running or gone."""
     remove_queued(state, row)
     _count_demand(state, row, -1)
+
+
+def dequeue_all(state: State, rows: I64) -> None:
+    """Take many workloads out of the queue; the caller has accrued."""
+    remove_all_queued(state, rows)
+    table = state.workload
+    counted = rows[table.min_runtime_ms[rows] > 0]
+    if len(counted):
+        ledger.add_demands(state, table.budget[counted], -table.gpus_milli[counted])
 
 
 def _count_demand(state: State, row: int, sign: int) -> None:

@@ -31,13 +31,22 @@ def _before(instants_ms: I64, end_ms: int) -> int:
 @njit(cache=True)
 def measure_free(
     pool: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, until_ms: I64,
-    closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64, sums: I64,
+    closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64, sums: I64, node_free: I64, node_part: I64, node_last: I64,
+    lowest: I64,
 ) -> None:  # fmt: skip
-    """Fill in what is free now: ``nodes[class, k]``, ``shared[class]`` and ``sums[0]``; what may be freed becomes unknown."""
+    """Fill in what is free now: ``nodes[class, k]``, ``shared[class]`` and ``sums[0]``; what may be freed becomes unknown.
+
+    And for who keeps these counts current (``serve.Stock``), per node: GPUs free, the most free on one that is in use, and the last
+    class the node is not kept from; and per number of GPUs the lowest node on which exactly so many are free.
+    """
     classes, most = nodes.shape[0], nodes.shape[1] - 1
     nodes[:] = 0
     shared[:] = 0
     sums[:] = 0
+    node_free[:] = 0
+    node_part[:] = 0
+    node_last[:] = -1
+    lowest[:] = node_rows
     for node in range(node_rows):
         if node_pool[node] != pool:
             continue
@@ -49,13 +58,15 @@ def measure_free(
                 else:
                     largest = max(largest, WHOLE - used[gpu])
                 sums[0] += WHOLE - used[gpu]
-        if free == 0 and largest == 0:
-            continue
         last = classes - 1  # the last class it is not kept from
         if until_ms[node] > 0:
             last = min(last, _before(instants_ms, until_ms[node]))
         if closes_ms[node] > 0:
             last = min(last, _before(instants_ms, closes_ms[node]))
+        node_free[node], node_part[node], node_last[node] = free, largest, last
+        lowest[free] = min(lowest[free], node)
+        if free == 0 and largest == 0:
+            continue
         nodes[last, min(free, most)] += 1
         shared[last] = max(shared[last], largest)
     for one in range(classes - 2, -1, -1):

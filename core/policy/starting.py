@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from apportion.core.decisions import GpusReserved, RunPlaced
+from apportion.core.decisions import GpusReserved, Piece, RunPlaced
+from apportion.core.kernels import serve
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import has_room
-from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.funding import ANSWERS, Shares, fundable
 from apportion.core.policy.reserving import says_over_ms
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
@@ -110,3 +111,55 @@ def start(state: State, emit: Emit, shares: Shares, workload: int, gpus: list[in
     while reserved and line >= 0:
         shares.reserved_us[line] += reserved
         line = int(state.budget.parent[line])
+
+
+def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts) -> int:
+    """Write the starts that a kernel has listed, and empty the list; ``shares`` has them already. Returns how many there were."""
+    count = int(starts.counts[0])
+    if not count:
+        return 0
+    table, pools, now_ms = state.workload, state.pool, state.counters.time_ms
+    rows = starts.workload[:count]
+    leaves, pool, milli, min_runtime_ms = table.budget[rows], table.pool[rows], table.gpus_milli[rows], table.min_runtime_ms[rows]
+    funded = starts.why[:count] == serve.WITHIN_ALLOWANCE
+    protected_ms = np.where(funded, min_runtime_ms, np.minimum(min_runtime_ms, pools.quantum_ms[pool]))
+    reserved_us = np.where(funded, milli * min_runtime_ms, 0)  # bounded where it was submitted, as for one
+    gpus = starts.gpus[: int(starts.first[count])]
+    nodes, positions, first = state.gpu.node[gpus].tolist(), state.gpu.position[gpus].tolist(), starts.first[: count + 1].tolist()
+    paths = {leaf: state.budget_path(leaf) for leaf in leaves.tolist()}
+    payers = {answer: (Payer.BUDGET if answer == serve.WITHIN_ALLOWANCE else Payer.UNFUNDED).value for answer in ANSWERS}
+    words = {answer: why.value for answer, why in ANSWERS.items()}
+    names, node_names, pool_names = table.keys, state.node.keys, pools.keys
+    placed = list[RunPlaced]()
+    columns = (
+        rows, table.run_no[rows] + 1, leaves, pool, milli, np.minimum(table.milli_per_node[rows], MILLI), starts.why[:count],
+        now_ms + protected_ms, reserved_us, table.progress_ms[rows], shares.allowance[leaves], starts.running[:count],
+    )  # fmt: skip
+    for number, (row, run, leaf, of_pool, asked, each, why, until_ms, reserved, resume_ms, allowance, running) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        begin, end = first[number], first[number + 1]
+        if nodes[begin] == nodes[end - 1]:
+            pieces: tuple[Piece, ...] = (Piece(node_names[nodes[begin]], tuple(positions[begin:end]), each),)
+        else:
+            pieces = pieces_of(state, gpus[begin:end].tolist(), each)
+        placed.append(
+            RunPlaced(
+                workload=names[row],
+                run=run,
+                budget=paths[leaf],
+                pool=pool_names[of_pool],
+                gpus_milli=asked,
+                pieces=pieces,
+                payer=payers[why],
+                why=words[why],
+                protected_until_ms=until_ms,
+                reserved_gpu_us=reserved,
+                resume_from_ms=resume_ms,
+                allowance_milli=allowance,
+                running_milli=running,
+            )
+        )
+    starts.counts[0] = 0
+    emit.starts(placed)
+    return count

@@ -1,15 +1,21 @@
 """The pending queue of a state: an index over the workload table, kept sorted as workloads come and go.
 
+Beside it stand the *waits*: what kernels ask of everybody in the queue and what does not change while he is in it, one row of a
+cache line per workload (shape, wish, least run time, time left, back-off). Walking a hundred thousand who wait over the columns of
+the table costs a cache miss for each of these, here one for all.
+
 Derived: it is not in the digest, and a restored snapshot rebuilds it to the same order, because the order is total.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.state import schema
-from apportion.core.state.state import State
+from apportion.core.state.state import WAITS, State
+from apportion.core.units import NEVER_MS
 
 
 def rebuild_queue(state: State) -> None:
@@ -26,8 +32,23 @@ def insert_queued(state: State, row: int) -> None:
     if state.queued == len(state.queue):
         state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
     table = state.workload
+    if table.capacity > len(state.waits):
+        waits = np.zeros((table.capacity, WAITS), dtype=np.int64)
+        waits[: len(state.waits)] = state.waits
+        state.waits = waits
+    _note_wait(state, row)
     queue_kernels.insert(state.queue, state.queued, row, table.budget, table.priority, table.event_seq)
     state.queued += 1
+
+
+def _note_wait(state: State, row: int) -> None:
+    cells = state.workload.cells
+    expected_ms = cells.expected_runtime_ms[row]
+    state.waits[row] = (
+        cells.budget[row], cells.nodes[row], cells.milli_per_node[row], cells.gpus_milli[row], cells.wish[row],
+        cells.min_runtime_ms[row], max(0, expected_ms - cells.progress_ms[row]) if expected_ms > 0 else NEVER_MS,
+        cells.not_before_ms[row],
+    )  # fmt: skip
 
 
 def remove_queued(state: State, row: int) -> None:
@@ -37,3 +58,13 @@ def remove_queued(state: State, row: int) -> None:
     if not found:
         raise KeyError(f"workload row {row} is not queued")
     state.queued -= 1
+
+
+def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
+    """Take many workload rows out of the queue."""
+    table = state.workload
+    state.queued, missing = queue_kernels.remove_all(
+        state.queue, state.queued, rows, table.budget, table.priority, table.event_seq
+    )
+    if missing >= 0:
+        raise KeyError(f"workload row {missing} is not queued")
