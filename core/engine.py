@@ -20,7 +20,6 @@ from apportion.core.errors import ApportionError, Divergence
 from apportion.core.fold.lane import Lane
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.fold.records import fold_record
-from apportion.core.fold.starts import apply_starts
 from apportion.core.policy.cycle import run_cycle
 from apportion.core.policy.due import due_ms
 from apportion.core.policy.emit import Emit
@@ -120,7 +119,7 @@ class Core:
 
     def _decisions(self) -> tuple[AnyDecision, ...]:
         self._require_tick()
-        emit = Emit(partial(apply, self.state), partial(apply_starts, self.state))
+        emit = Emit(partial(apply, self.state), partial(apply_all, self.state))
         run_cycle(self.state, emit)
         return tuple(emit.decisions)
 

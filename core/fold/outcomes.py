@@ -7,7 +7,8 @@ invariant (a bug, or a log that is not ours) and stops the core with the sequenc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, cast
 
 from apportion.core import ledger
 from apportion.core.decisions import (
@@ -36,12 +37,14 @@ from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
 from apportion.core.fold.wishes import drop_wish
-from apportion.core.fold.workloads import dequeue, enqueue
+from apportion.core.fold.workloads import dequeue, enqueue, enqueue_all
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome, Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
+
+_PROTECTED_RUNS = Pending.PROTECTED_RUNS.value
 
 
 def apply(state: State, decision: AnyDecision) -> None:
@@ -50,18 +53,16 @@ def apply(state: State, decision: AnyDecision) -> None:
 
 
 def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
-    """Fold a batch, starts that follow each other at once."""
-    at = 0
-    while at < len(decisions):
-        end = at
-        while end < len(decisions) and isinstance(decisions[end], RunPlaced):
-            end += 1
-        if end > at + 1:
-            starts.apply_starts(state, [one for one in decisions[at:end] if isinstance(one, RunPlaced)])
-            at = end
+    """Fold many: the same as each by itself. Starts, and admissions, that follow each other are folded at once."""
+    for kind, group in groupby(decisions, type):
+        if kind is RunPlaced:
+            starts.apply_starts(state, cast(list[RunPlaced], list(group)))
+        elif kind is WorkloadAdmitted:
+            _admitted_all(state, cast(list[WorkloadAdmitted], list(group)))
         else:
-            apply(state, decisions[at])
-            at += 1
+            fold = _FOLDS[kind]
+            for decision in group:
+                fold(state, decision)
 
 
 def _workload(state: State, name: str) -> int:
@@ -90,15 +91,25 @@ def _admitted(state: State, decision: WorkloadAdmitted) -> None:
     enqueue(state, row)
 
 
+def _admitted_all(state: State, decisions: list[WorkloadAdmitted]) -> None:
+    rows = [_workload(state, decision.workload) for decision in decisions]
+    phase, known = state.workload.cells.state, dict.fromkeys(rows)
+    for row, decision in zip(rows, decisions, strict=True):
+        check(phase[row] == schema.NEW and len(known) == len(rows), state.counters.seq, f"{decision.workload} is admitted twice")
+    enqueue_all(state, rows)
+
+
 def _explained(state: State, decision: PendingExplained) -> None:
-    row = _workload(state, decision.workload)
-    state.workload.reason[row] = PENDING_CODE[decision.reason]
-    state.workload.funded_ms[row] = decision.numbers.get("funded_since_ms", 0)
-    promised = decision.reason == Pending.PROTECTED_RUNS.value
-    late_ms = decision.numbers.get("late_ms", 0) if promised else 0
-    state.workload.told_ms[row] = decision.numbers["earliest_ms"] - late_ms if promised else 0
-    state.workload.late_ms[row] = late_ms
-    state.workload.planned_ms[row] = decision.numbers.get("planned_ms", 0)
+    cells, row, numbers = state.workload.cells, _workload(state, decision.workload), decision.numbers
+    cells.reason[row] = PENDING_CODE[decision.reason]
+    cells.funded_ms[row] = numbers.get("funded_since_ms", 0)
+    late_ms = told_ms = 0
+    if decision.reason == _PROTECTED_RUNS:
+        late_ms = numbers.get("late_ms", 0)
+        told_ms = numbers["earliest_ms"] - late_ms
+    cells.told_ms[row] = told_ms
+    cells.late_ms[row] = late_ms
+    cells.planned_ms[row] = numbers.get("planned_ms", 0)
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:

@@ -26,7 +26,7 @@ from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
 
-FEW = 4  # starts that cost less one by one
+FEW = 1  # starts that cost less one by one
 
 
 def placed(state: State, decision: RunPlaced) -> None:

@@ -16,7 +16,7 @@ from apportion.core.fold.shapes import Shape, shape_of
 from apportion.core.fold.wishes import take_wish
 from apportion.core.reasons import Refusal
 from apportion.core.state import schema
-from apportion.core.state.queue import insert_queued, remove_all_queued, remove_queued
+from apportion.core.state.queue import insert_all_queued, insert_queued, remove_all_queued, remove_queued
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
@@ -133,6 +133,17 @@ def enqueue(state: State, row: int) -> None:
     state.workload.cells.state[row] = schema.PENDING
     insert_queued(state, row)
     _count_demand(state, row, 1)
+
+
+def enqueue_all(state: State, rows: list[int]) -> None:
+    """Make many workloads pending."""
+    table, made = state.workload, np.array(rows, dtype=np.int64)
+    table.state[made] = schema.PENDING
+    insert_all_queued(state, rows)
+    counted = made[table.min_runtime_ms[made] > 0]
+    if len(counted):
+        ledger.accrue(state, state.counters.time_ms)
+        ledger.add_demands(state, table.budget[counted], table.gpus_milli[counted])
 
 
 def dequeue(state: State, row: int) -> None:

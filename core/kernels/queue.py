@@ -51,6 +51,21 @@ def insert(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I6
 
 
 @njit(cache=True)
+def merge(queue: I64, count: int, rows: I64, budget: I64, priority: I64, seq: I64) -> None:
+    """Insert many rows, which are in the order of the queue; the array must have room for them.
+
+    Naive equivalent: ``insert`` each. Each place is looked for by halving, and what is behind it moves once.
+    """
+    end = count
+    for k in range(len(rows) - 1, -1, -1):
+        place = _place_of(queue, end, rows[k], budget, priority, seq)
+        for position in range(end - 1, place - 1, -1):
+            queue[position + k + 1] = queue[position]
+        queue[place + k] = rows[k]
+        end = place
+
+
+@njit(cache=True)
 def remove(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> bool:
     """Remove ``row``; its sort key must be what it was at insertion. Returns False when it is not there."""
     place = _place_of(queue, count, row, budget, priority, seq)

@@ -36,7 +36,8 @@ I64 = NDArray[np.int64]
 WHOLE = 1_000
 FEW = 32  # rows that are sorted by insertion
 PENDING = 2  # workload.state
-BUDGET, NODES, EACH, MILLI, WISH, MIN_RUNTIME_MS, LEFT_MS, NOT_BEFORE_MS = range(8)  # columns of ``Jobs.waits``
+# columns of ``Jobs.waits``; what he needs of a node: GPUs, 0 = a fraction of one, -1 = something else beside them
+BUDGET, NODES, EACH, NEED, WISH, MIN_RUNTIME_MS, LEFT_MS, NOT_BEFORE_MS = range(8)
 IDLE_CYCLES, BUDGET_CLOSED, BALANCE_SPENT, ABOVE_ALLOWANCE, WITHIN_ALLOWANCE = range(5)  # what ``fundable`` answers
 UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be
 OPEN, UNFIT, STUCK = range(3)  # what is known of who is next: nothing; it does not fit; nor can it preempt anybody
@@ -238,7 +239,7 @@ def fundable(
 @njit(cache=True)
 def _funded(jobs: Jobs, lines: Lines, row: int, ahead_milli: int) -> int:
     return fundable(
-        jobs.waits[row, BUDGET], jobs.waits[row, MILLI], jobs.waits[row, MIN_RUNTIME_MS], ahead_milli, lines.parent, lines.closed,
+        jobs.waits[row, BUDGET], _milli(jobs.waits, row), jobs.waits[row, MIN_RUNTIME_MS], ahead_milli, lines.parent, lines.closed,
         lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running, lines.allowance,
     )  # fmt: skip
 
@@ -247,6 +248,11 @@ def _funded(jobs: Jobs, lines: Lines, row: int, ahead_milli: int) -> int:
 def _ends_ms(jobs: Jobs, row: int, now_ms: int) -> int:
     left_ms = jobs.waits[row, LEFT_MS]
     return now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
+
+
+@njit(cache=True)
+def _milli(waits: I64, row: int) -> int:
+    return waits[row, NODES] * waits[row, EACH]
 
 
 @njit(cache=True)
@@ -356,7 +362,7 @@ def place(
     why = _funded(jobs, lines, head, 0)
     if why < ABOVE_ALLOWANCE:
         return
-    milli, entitled, running = jobs.waits[head, MILLI], lines.entitled[leaf], lines.running[leaf]
+    milli, entitled, running = _milli(jobs.waits, head), lines.entitled[leaf], lines.running[leaf]
     lag_us = min(lines.lag_us[leaf], (lines.allowance[leaf] - entitled) * horizon_ms)
     capped = lines.allowance[leaf] < lines.wanted[leaf]
     fixed_ms = now_ms if why == WITHIN_ALLOWANCE else -1
@@ -498,7 +504,7 @@ def note_stuck(
     shapes[leaf, k, 2], shapes[leaf, k, 3] = jobs.waits[row, WISH], _ends_ms(jobs, row, now_ms)
     count[leaf] += 1
     position[leaf] += 1
-    line, milli, parent = leaf, jobs.waits[row, MILLI], lines.parent
+    line, milli, parent = leaf, _milli(jobs.waits, row), lines.parent
     while line >= 0:
         stuck_milli[line] += milli
         taken[line] += milli
@@ -508,7 +514,7 @@ def note_stuck(
 @njit(cache=True)
 def _may_preempt(jobs: Jobs, room: Room, row: int) -> bool:
     """Tell whether the workload may find victims; False rules it out. What may be freed must be known."""
-    if room.sums[0] + room.sums[1] < jobs.waits[row, MILLI] or room.sums[1] == 0:
+    if room.sums[0] + room.sums[1] < _milli(jobs.waits, row) or room.sums[1] == 0:
         return False
     if jobs.waits[row, WISH] > 0 or _holds(room, row):
         return True
@@ -590,7 +596,7 @@ def _candidate(
             continue
         if tried_count > 0 and _among(shapes, tried_count, nodes, each, waits[row, WISH], instants_ms, class_):
             continue
-        if len(profile) > 0 and not _leaves_plan(profile, waits[row, MILLI], _buckets(end_ms, now_ms)):
+        if len(profile) > 0 and not _leaves_plan(profile, _milli(waits, row), _buckets(end_ms, now_ms)):
             continue
         seen[at] = FOR_IDLE if waits[row, MIN_RUNTIME_MS] == 0 else FOR_ALL
         if (seen[at] == FOR_IDLE) != (idle_cycles == 1):
@@ -599,7 +605,7 @@ def _candidate(
             used_ms = max(0, head_ms - now_ms) + horizon_ms
             if end_ms <= head_ms:
                 used_ms = 0 if in_time_free == 1 else end_ms - now_ms
-            if waits[row, MILLI] * used_ms > spare_us:
+            if _milli(waits, row) * used_ms > spare_us:
                 continue
         return at
     return -1
@@ -607,7 +613,7 @@ def _candidate(
 
 @njit(cache=True)
 def _limits(counts: I64, instants_ms: I64, limit_ms: I64) -> None:
-    """Fill ``limit_ms[k]`` with when who asks for k GPUs of one node must be over: what is kept from a class is kept from those above."""
+    """Fill ``limit_ms[k]``: by when who asks for k GPUs of a node must be over; what is kept from a class is from those above."""
     for k in range(len(limit_ms)):
         class_ = 0
         while class_ < len(instants_ms) and counts[class_ + 1, k] > 0:
@@ -615,6 +621,32 @@ def _limits(counts: I64, instants_ms: I64, limit_ms: I64) -> None:
         limit_ms[k] = NEVER_MS if class_ == len(instants_ms) else instants_ms[class_]
         if counts[0, k] == 0:
             limit_ms[k] = -1
+
+
+@njit(cache=True)
+def rule_out(jobs: Jobs, room: Room, now_ms: int, seen: NDArray[np.uint8]) -> None:
+    """Mark in ``seen`` who needs more of a node than there is for him; starts only take, so that holds for the rest of the cycle.
+
+    One look at each who waits, in which as little as possible is asked: nine of ten go so in a full cluster.
+    """
+    queue, waits, counts, shared, instants_ms = jobs.queue, jobs.waits, room.nodes, room.shared, room.instants_ms
+    most, limit_ms = counts.shape[1], np.empty(counts.shape[1], dtype=np.int64)
+    _limits(counts, instants_ms, limit_ms)
+    if most > 1:
+        class_ = len(instants_ms)
+        while class_ >= 0 and counts[class_, 1] == 0 and shared[class_] == 0:
+            class_ -= 1
+        limit_ms[0] = -1 if class_ < 0 else NEVER_MS if class_ == len(instants_ms) else instants_ms[class_]
+    for at in range(len(queue)):
+        row = queue[at]
+        need, left_ms = waits[row, NEED], waits[row, LEFT_MS]
+        if need >= most or (need >= 0 and min(now_ms + left_ms, NEVER_MS) > limit_ms[need]):
+            seen[at] = OUT
+    for k in range(len(room.holders)):
+        leaf = waits[room.holders[k], BUDGET]
+        for at in range(jobs.first[leaf], jobs.last[leaf]):
+            if queue[at] == room.holders[k]:
+                seen[at] = UNSEEN
 
 
 @njit(cache=True)
@@ -659,7 +691,7 @@ def fair_order(jobs: Jobs, lines: Lines, root: int, now_ms: int, taken: I64, row
             left_ms = waits[row, LEFT_MS]
             rows[count], buckets[count] = row, _buckets(now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS, now_ms)
             count += 1
-            line, milli = leaf, waits[row, MILLI]
+            line, milli = leaf, _milli(waits, row)
             while line >= 0:
                 taken[line] += milli
                 line = parent[line]
@@ -877,7 +909,7 @@ def _start(
 ) -> bool:
     """List the start of the workload at a position of the queue, if it fits: everything it changes is current then."""
     row, count, waits = jobs.queue[at], starts.counts[0], jobs.waits
-    nodes, milli_per_node, milli = waits[row, NODES], waits[row, EACH], waits[row, MILLI]
+    nodes, milli_per_node, milli = waits[row, NODES], waits[row, EACH], _milli(waits, row)
     min_runtime_ms = waits[row, MIN_RUNTIME_MS]
     begin = starts.first[count]
     taken = _pick(stock, room.nodes, row, nodes, milli_per_node, over_ms, starts.gpus, begin)
@@ -967,11 +999,11 @@ def start_all(
             room.sums[3] = 0
             if len(room.profile) > 0:
                 for t in range(min(_buckets(over_ms, now_ms), len(room.profile))):
-                    room.profile[t] -= jobs.waits[row, MILLI]
+                    room.profile[t] -= _milli(jobs.waits, row)
             else:
                 if jobs.waits[row, MIN_RUNTIME_MS] > 0:
                     end_ms = now_ms + UNKNOWN_RUNTIME_MS if over_ms == NEVER_MS else over_ms
-                    add_end(starts.runs[starts.counts[0] - 1], leaf, end_ms, jobs.waits[row, MILLI], now_ms, ends)
+                    add_end(starts.runs[starts.counts[0] - 1], leaf, end_ms, _milli(jobs.waits, row), now_ms, ends)
                 places.known[leaf] = 0
         elif tried.counts[1] >= len(tried.shapes):
             lines.ready[leaf] = 0

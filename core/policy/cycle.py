@@ -41,15 +41,20 @@ def admit(state: State, emit: Emit) -> None:
     """Admit what was submitted since the last cycle, in order of submission."""
     table = state.workload
     new = [int(row) for row in np.flatnonzero(table.column("state") == schema.NEW)]
-    for row in sorted(new, key=lambda r: int(table.event_seq[r])):
-        emit(
+    if not new:
+        return
+    cells, keys = table.cells, table.keys
+    emit.all(
+        [
             WorkloadAdmitted(
-                workload=table.keys[row],
-                event_seq=int(table.event_seq[row]),
-                budget=state.budget_path(int(table.budget[row])),
-                pool=state.pool.keys[int(table.pool[row])],
-                nodes=int(table.nodes[row]),
-                milli_per_node=int(table.milli_per_node[row]),
-                min_runtime_ms=int(table.min_runtime_ms[row]),
+                workload=keys[row],
+                event_seq=cells.event_seq[row],
+                budget=state.budget_path(cells.budget[row]),
+                pool=state.pool.keys[cells.pool[row]],
+                nodes=cells.nodes[row],
+                milli_per_node=cells.milli_per_node[row],
+                min_runtime_ms=cells.min_runtime_ms[row],
             )
-        )
+            for row in sorted(new, key=lambda row: cells.event_seq[row])
+        ]
+    )

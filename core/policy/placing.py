@@ -80,6 +80,8 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int, moves: Move
     ends = ends_of(state)
     if not len(turn.profile):
         _reserve_ahead(state, emit, shares, turn, ends, places, moves)
+    if int(state.pool.idle_milli[turn.pool]) > 0:
+        serve.rule_out(turn.jobs, turn.room, turn.now_ms, turn.seen)
     for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
         if int(state.pool.idle_milli[pool]) > 0:
             _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)

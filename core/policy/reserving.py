@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import release
 from apportion.core.policy.fitting import earliest_nodes
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -64,10 +65,7 @@ class Reservations:
     def free_ms(self, state: State, *, guess: bool) -> I64:
         """Return per GPU row the instant at which its last run is expected to give it back."""
         if guess not in self._free_ms:
-            free_ms = np.full(state.gpu.used, state.counters.time_ms, dtype=np.int64)
-            live = np.flatnonzero(state.alloc.column("milli"))
-            np.maximum.at(free_ms, state.alloc.gpu[live], release_times(state, guess=guess)[state.alloc.run[live]])
-            self._free_ms[guess] = free_ms
+            self._free_ms[guess] = free_times(state, guess=guess)
             self._ready[guess] = {}
         return self._free_ms[guess]
 
@@ -131,21 +129,19 @@ def expected_end(state: State, run: int) -> int:
     return max(int(state.run.placed_ms[run]) + UNKNOWN_RUNTIME_MS, state.counters.time_ms)
 
 
-def release_times(state: State, *, guess: bool) -> I64:
-    """Return per run row when the run is expected to give its GPUs back, never before now.
+def free_times(state: State, *, guess: bool) -> I64:
+    """Return per GPU row when the last run on it is expected to give it back, never before now.
 
-    Of one that states nothing and may not be told to go it is ``NEVER_MS``, unless it is to be guessed.
+    Of a run that states nothing and may not be told to go it is ``NEVER_MS``, unless it is to be guessed.
     """
-    run, now_ms = state.run, state.counters.time_ms
-    until = expected_ends(state)
-    if not guess:
-        until = np.where(state.workload.expected_runtime_ms[run.column("workload")] > 0, until, NEVER_MS)
-    evictable = np.minimum(until, run.column("protected_until_ms"))
-    fair = state.pool.policy[run.column("pool")] == schema.FAIR
-    until = np.where(fair & (run.column("payer") == schema.PAYER_UNFUNDED), evictable, until)
-    until = np.where(run.column("state") == schema.STOPPING, run.column("stop_by_ms"), until)
-    result: I64 = np.maximum(until, now_ms)
-    return result
+    run, workload, alloc, free_ms = state.run, state.workload, state.alloc, np.empty(state.gpu.used, dtype=np.int64)
+    release.free_times(
+        state.counters.time_ms, int(guess), run.used, run.state, schema.STOPPING, run.workload, run.pool,
+        (state.pool.policy == schema.FAIR).astype(np.int64), run.payer, schema.PAYER_UNFUNDED, run.placed_ms, run.checkpoint_ms,
+        run.protected_until_ms, run.stop_by_ms, workload.expected_runtime_ms, workload.progress_ms, alloc.used, alloc.run,
+        alloc.gpu, alloc.milli, free_ms,
+    )  # fmt: skip
+    return free_ms
 
 
 def reserve(state: State, reservations: Reservations, workload: int, funded_ms: int = 0) -> bool:

@@ -20,6 +20,9 @@ from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
 
+_BUDGET, _UNFUNDED = Payer.BUDGET.value, Payer.UNFUNDED.value
+_WHY = {answer: why.value for answer, why in ANSWERS.items()}
+
 
 def count_held_as_running(state: State, shares: Shares) -> None:
     """A budget whose GPUs are being freed for it has them already, as far as order and funding go."""
@@ -118,48 +121,43 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
     count = int(starts.counts[0])
     if not count:
         return 0
-    table, pools, now_ms = state.workload, state.pool, state.counters.time_ms
-    rows = starts.workload[:count]
-    leaves, pool, milli, min_runtime_ms = table.budget[rows], table.pool[rows], table.gpus_milli[rows], table.min_runtime_ms[rows]
-    funded = starts.why[:count] == serve.WITHIN_ALLOWANCE
-    protected_ms = np.where(funded, min_runtime_ms, np.minimum(min_runtime_ms, pools.quantum_ms[pool]))
-    reserved_us = np.where(funded, milli * min_runtime_ms, 0)  # bounded where it was submitted, as for one
-    gpus = starts.gpus[: int(starts.first[count])]
-    nodes, positions, first = state.gpu.node[gpus].tolist(), state.gpu.position[gpus].tolist(), starts.first[: count + 1].tolist()
-    paths = {leaf: state.budget_path(leaf) for leaf in leaves.tolist()}
-    payers = {answer: (Payer.BUDGET if answer == serve.WITHIN_ALLOWANCE else Payer.UNFUNDED).value for answer in ANSWERS}
-    words = {answer: why.value for answer, why in ANSWERS.items()}
-    names, node_names, pool_names = table.keys, state.node.keys, pools.keys
+    table, now_ms = state.workload.cells, state.counters.time_ms
+    names, node_names, pool_names, quantum_ms = state.workload.keys, state.node.keys, state.pool.keys, state.pool.cells.quantum_ms
+    node_of, position_of = state.gpu.cells.node, state.gpu.cells.position
+    columns = (starts.workload, starts.why, starts.running, starts.first)
+    rows, whys, running, first = (column[: count + 1].tolist() for column in columns)
+    gpus, allowance = starts.gpus[: first[count]].tolist(), shares.allowance
+    paths = dict[int, tuple[str, int]]()
     placed = list[RunPlaced]()
-    columns = (
-        rows, table.run_no[rows] + 1, leaves, pool, milli, np.minimum(table.milli_per_node[rows], MILLI), starts.why[:count],
-        now_ms + protected_ms, reserved_us, table.progress_ms[rows], shares.allowance[leaves], starts.running[:count],
-    )  # fmt: skip
-    for number, (row, run, leaf, of_pool, asked, each, why, until_ms, reserved, resume_ms, allowance, running) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        begin, end = first[number], first[number + 1]
-        if nodes[begin] == nodes[end - 1]:
-            pieces: tuple[Piece, ...] = (Piece(node_names[nodes[begin]], tuple(positions[begin:end]), each),)
+    for number in range(count):
+        row, why, mine = rows[number], whys[number], gpus[first[number] : first[number + 1]]
+        leaf, pool, milli, min_runtime_ms = table.budget[row], table.pool[row], table.gpus_milli[row], table.min_runtime_ms[row]
+        if leaf not in paths:
+            paths[leaf] = state.budget_path(leaf), int(allowance[leaf])
+        path, allowed = paths[leaf]
+        funded = why == serve.WITHIN_ALLOWANCE
+        each, node = min(MILLI, table.milli_per_node[row]), node_of[mine[0]]
+        if node_of[mine[-1]] == node:
+            pieces: tuple[Piece, ...] = (Piece(node_names[node], tuple([position_of[gpu] for gpu in mine]), each),)
         else:
-            pieces = pieces_of(state, gpus[begin:end].tolist(), each)
+            pieces = pieces_of(state, mine, each)
         placed.append(
             RunPlaced(
                 workload=names[row],
-                run=run,
-                budget=paths[leaf],
-                pool=pool_names[of_pool],
-                gpus_milli=asked,
+                run=table.run_no[row] + 1,
+                budget=path,
+                pool=pool_names[pool],
+                gpus_milli=milli,
                 pieces=pieces,
-                payer=payers[why],
-                why=words[why],
-                protected_until_ms=until_ms,
-                reserved_gpu_us=reserved,
-                resume_from_ms=resume_ms,
-                allowance_milli=allowance,
-                running_milli=running,
+                payer=_BUDGET if funded else _UNFUNDED,
+                why=_WHY[why],
+                protected_until_ms=now_ms + (min_runtime_ms if funded else min(min_runtime_ms, quantum_ms[pool])),
+                reserved_gpu_us=gpu_us(milli, min_runtime_ms) if funded else 0,
+                resume_from_ms=table.progress_ms[row],
+                allowance_milli=allowed,
+                running_milli=running[number],
             )
         )
     starts.counts[0] = 0
-    emit.starts(placed)
+    emit.all(placed)
     return count

@@ -15,38 +15,52 @@ from numpy.typing import NDArray
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.state import schema
 from apportion.core.state.state import WAITS, State
-from apportion.core.units import NEVER_MS
+from apportion.core.units import MILLI, NEVER_MS
 
 
 def rebuild_queue(state: State) -> None:
     """Make the sorted queue from the workload table: the same order that incremental insertion gives."""
     state.queued = 0
-    table = state.workload
-    for row in table.live_rows():
-        if int(table.state[row]) in (schema.PENDING, schema.HELD):
-            insert_queued(state, row)
+    phases = state.workload.column("state")
+    insert_all_queued(state, np.flatnonzero((phases == schema.PENDING) | (phases == schema.HELD)).tolist())
 
 
 def insert_queued(state: State, row: int) -> None:
     """Put a workload row into the queue at its place."""
-    if state.queued == len(state.queue):
-        state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
-    table = state.workload
-    if table.capacity > len(state.waits):
-        waits = np.zeros((table.capacity, WAITS), dtype=np.int64)
-        waits[: len(state.waits)] = state.waits
-        state.waits = waits
+    _make_room(state, 1)
     _note_wait(state, row)
+    table = state.workload
     queue_kernels.insert(state.queue, state.queued, row, table.budget, table.priority, table.event_seq)
     state.queued += 1
 
 
+def insert_all_queued(state: State, rows: list[int]) -> None:
+    """Put many workload rows into the queue."""
+    _make_room(state, len(rows))
+    for row in rows:
+        _note_wait(state, row)
+    table, made = state.workload, np.array(rows, dtype=np.int64)
+    order = np.lexsort((table.event_seq[made], -table.priority[made], table.budget[made]))  # the sequence is unique
+    queue_kernels.merge(state.queue, state.queued, made[order], table.budget, table.priority, table.event_seq)
+    state.queued += len(rows)
+
+
+def _make_room(state: State, count: int) -> None:
+    table = state.workload
+    while state.queued + count > len(state.queue):
+        state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
+    if table.capacity > len(state.waits):
+        waits = np.zeros((table.capacity, WAITS), dtype=np.int64)
+        waits[: len(state.waits)] = state.waits
+        state.waits = waits
+
+
 def _note_wait(state: State, row: int) -> None:
     cells = state.workload.cells
-    expected_ms = cells.expected_runtime_ms[row]
+    expected_ms, each, wish = cells.expected_runtime_ms[row], cells.milli_per_node[row], cells.wish[row]
+    left_ms = max(0, expected_ms - cells.progress_ms[row]) if expected_ms > 0 else NEVER_MS
     state.waits[row] = (
-        cells.budget[row], cells.nodes[row], cells.milli_per_node[row], cells.gpus_milli[row], cells.wish[row],
-        cells.min_runtime_ms[row], max(0, expected_ms - cells.progress_ms[row]) if expected_ms > 0 else NEVER_MS,
+        cells.budget[row], cells.nodes[row], each, -1 if wish else each // MILLI, wish, cells.min_runtime_ms[row], left_ms,
         cells.not_before_ms[row],
     )  # fmt: skip
 
