@@ -10,11 +10,21 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+import msgspec
+
 from apportion.adapters.cycles.setting import jobs, setting_of
 from apportion.adapters.fairness.setting import START_MS, node_name, opening
 from apportion.adapters.simulation.dice import Dice
 from apportion.adapters.simulation.stated import OPERATOR, Stated, stated, tick_event
-from apportion.core.decisions import CycleBatch, RunCancelled, RunDrained, RunPlaced, RunPreempted, encode_batch
+from apportion.core.decisions import (
+    CycleBatch,
+    RunCancelled,
+    RunDrained,
+    RunMoved,
+    RunPlaced,
+    RunPreempted,
+    encode_batch,
+)
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.events import (
@@ -51,12 +61,13 @@ class Taken(NamedTuple):
 class World:
     """One cluster, and its core."""
 
-    def __init__(self, nodes: int, seed: int = 1) -> None:
+    def __init__(self, nodes: int, seed: int = 1, *, movable: bool = False) -> None:
         self.setting = setting_of(nodes)
         self.core = Core.new()
         self.now_ms = START_MS
         self._seq = 0
-        self._jobs = jobs(self.setting, seed)
+        made = jobs(self.setting, seed)
+        self._jobs = (msgspec.structs.replace(job, movable=True) for job in made) if movable else made
         self._dice = Dice(seed, "cycles", "ends")
         self.live: dict[str, tuple[int, str]] = {}  # workload -> number of its run, node of its agent
         for event in opening(self.setting):
@@ -102,8 +113,16 @@ class World:
 
     def cycle(self, after_ms: int) -> Taken:
         """Let time pass, decide a cycle, and answer it."""
+        self.tick(after_ms)
+        return self.decide()
+
+    def tick(self, after_ms: int) -> None:
+        """Let time pass, and ask for a cycle."""
         self.now_ms += after_ms
         self.fold(tick_event(self.now_ms, self.core.cycle + 1))
+
+    def decide(self) -> Taken:
+        """Decide the cycle that was asked for, and answer it."""
         began = time.process_time()
         batch = self.core.decide_unhashed()
         decided = time.process_time()
@@ -120,7 +139,7 @@ class World:
                 node = decision.pieces[0].node
                 self.live[decision.workload] = decision.run, node
                 self.say(RunStarted(workload=decision.workload, run=decision.run, node=node), node)
-            elif isinstance(decision, RunPreempted | RunCancelled | RunDrained):
+            elif isinstance(decision, RunPreempted | RunCancelled | RunDrained | RunMoved):
                 run, node = self.live.pop(decision.workload)
                 ran_ms = self.now_ms - int(self.core.state.run.placed_ms[self.core.state.run.row_of[f"{decision.workload}#{run}"]])
                 self.say(RunCheckpointed(workload=decision.workload, run=run, progress_ms=ran_ms), node)

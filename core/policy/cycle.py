@@ -11,12 +11,21 @@ import numpy as np
 from apportion.core.decisions import WorkloadAdmitted
 from apportion.core.policy import closing, draining, expire, explaining, funding, granting, idling, placing
 from apportion.core.policy.emit import Emit
+from apportion.core.policy.funding import Shares
 from apportion.core.state import schema
 from apportion.core.state.state import State
 
 
 def run_cycle(state: State, emit: Emit) -> None:
     """Emit all decisions of the cycle that the folded tick asks for."""
+    shares = before_starts(state, emit)
+    reservations = placing.place_all(state, emit, shares)
+    funding.demote_spent(state, emit, shares)
+    explaining.explain(state, emit, shares, reservations)
+
+
+def before_starts(state: State, emit: Emit) -> Shares:
+    """Emit what a cycle decides before anybody may start; returns what it knows of budgets then."""
     state.mixes.clear()  # whoever looked before, the cycle looks for itself
     for refusal in list(state.refused):
         emit(refusal)
@@ -32,9 +41,7 @@ def run_cycle(state: State, emit: Emit) -> None:
     shares = funding.shares_of(state)
     funding.fund_runs(state, emit, shares)
     draining.ask_to_go(state, emit, shares)
-    reservations = placing.place_all(state, emit, shares)
-    funding.demote_spent(state, emit, shares)
-    explaining.explain(state, emit, shares, reservations)
+    return shares
 
 
 def admit(state: State, emit: Emit) -> None:
