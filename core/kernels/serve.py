@@ -36,6 +36,7 @@ I64 = NDArray[np.int64]
 WHOLE = 1_000
 FEW = 32  # rows that are sorted by insertion
 PENDING = 2  # workload.state
+PLACED, STARTED, UNFUNDED = 1, 2, 2  # run.state, run.payer
 # columns of ``Jobs.waits``; what he needs of a node: GPUs, 0 = a fraction of one, -1 = something else beside them
 BUDGET, NODES, EACH, NEED, WISH, MIN_RUNTIME_MS, LEFT_MS, NOT_BEFORE_MS = range(8)
 IDLE_CYCLES, BUDGET_CLOSED, BALANCE_SPENT, ABOVE_ALLOWANCE, WITHIN_ALLOWANCE = range(5)  # what ``fundable`` answers
@@ -139,6 +140,24 @@ class Stock(NamedTuple):
     until_ms: I64  # per node, as ``policy.reserving`` has them
     holder: I64
     closes_ms: I64
+
+
+class Runs(NamedTuple):
+    """Columns of runs and of what they hold, for what could be freed."""
+
+    sizes: I64  # runs, allocations; the columns are longer
+    pool: I64
+    phase: I64
+    payer: I64
+    protected_until_ms: I64
+    idle_cycles: I64
+    off: NDArray[np.bool_]  # demoted for doing no work
+    leaf: I64
+    milli: I64
+    took_ms: I64  # per budget
+    alloc_run: I64
+    alloc_gpu: I64
+    alloc_milli: I64
 
 
 class Starts(NamedTuple):
@@ -462,24 +481,7 @@ def look(
     shapes: I64, count: I64,
 ) -> None:  # fmt: skip
     """Find the first workload of ``leaf`` from ``position`` on that is worth trying; ready if it would be funded."""
-    lines.ready[leaf] = 0
-    if count[leaf] == shapes.shape[1] or blocked[leaf] > 0 or lines.running[leaf] + stuck_milli[leaf] >= lines.allowance[leaf]:
-        return  # in the last case nothing of it would be funded, however small
-    queue, gone, state, waits, tried_count = jobs.queue, jobs.gone, jobs.state, jobs.waits, count[leaf]
-    instants_ms = room.instants_ms
-    for at in range(position[leaf], jobs.last[leaf]):
-        row = queue[at]
-        if gone[at] == 1 or waits[row, NOT_BEFORE_MS] > now_ms or waits[row, MIN_RUNTIME_MS] == 0 or state[row] != PENDING:
-            continue
-        if tried_count > 0:
-            left_ms = waits[row, LEFT_MS]
-            class_ = _before(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
-            if _among(shapes[leaf], tried_count, waits[row, NODES], waits[row, EACH], waits[row, WISH], instants_ms, class_):
-                continue
-        position[leaf], candidate[leaf] = at, row
-        if _funded(jobs, lines, row, stuck_milli[leaf]) == WITHIN_ALLOWANCE:
-            lines.ready[leaf] = 1
-        return
+    look_all(jobs, lines, room, np.full(1, leaf), now_ms, blocked, stuck_milli, position, candidate, shapes, count)
 
 
 @njit(cache=True)
@@ -488,8 +490,32 @@ def look_all(
     shapes: I64, count: I64,
 ) -> None:  # fmt: skip
     """Do so for many budgets."""
+    queue, gone, state, waits, last, instants_ms = jobs.queue, jobs.gone, jobs.state, jobs.waits, jobs.last, room.instants_ms
+    parent, closed, metered, granted_us, charged_us, reserved_us, running, allowance, ready = (
+        lines.parent, lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running,
+        lines.allowance, lines.ready,
+    )  # fmt: skip
     for leaf in leaves:
-        look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+        ready[leaf] = 0
+        if count[leaf] == shapes.shape[1] or blocked[leaf] > 0 or running[leaf] + stuck_milli[leaf] >= allowance[leaf]:
+            continue  # in the last case nothing of it would be funded, however small
+        for at in range(position[leaf], last[leaf]):
+            row = queue[at]
+            if gone[at] == 1 or waits[row, NOT_BEFORE_MS] > now_ms or waits[row, MIN_RUNTIME_MS] == 0 or state[row] != PENDING:
+                continue
+            if count[leaf] > 0:
+                left_ms = waits[row, LEFT_MS]
+                class_ = _before(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
+                if _among(shapes[leaf], count[leaf], waits[row, NODES], waits[row, EACH], waits[row, WISH], instants_ms, class_):
+                    continue
+            position[leaf], candidate[leaf] = at, row
+            answer = fundable(
+                leaf, _milli(waits, row), waits[row, MIN_RUNTIME_MS], stuck_milli[leaf], parent, closed, metered, granted_us,
+                charged_us, reserved_us, running, allowance,
+            )  # fmt: skip
+            if answer == WITHIN_ALLOWANCE:
+                ready[leaf] = 1
+            break
 
 
 @njit(cache=True)
@@ -549,6 +575,15 @@ def next_funded(
         note_stuck(jobs, lines, leaf, now_ms, stuck_milli, taken, position, candidate, shapes, count)
         look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
         _choose_above(lines, lines.allowance, taken, leaf)
+
+
+@njit(cache=True)
+def _next_open(seen: NDArray[np.uint8], start: int, end: int, idle_cycles: int) -> int:
+    """Return the first position that was not found to be out, nor of the other class; -1 = there is none."""
+    for at in range(start, end):
+        if seen[at] == UNSEEN or (seen[at] != OUT and (seen[at] == FOR_IDLE) == (idle_cycles == 1)):
+            return at
+    return -1
 
 
 @njit(cache=True)
@@ -745,9 +780,11 @@ def next_of_all(
         leaf = next_leaf(lines, root)
         if leaf < 0:
             return -1
-        if idle_cycles == 0 and places.known[leaf] == 0:
-            _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
-        at = _candidate(jobs, room, places, tried, leaf, position[leaf], now_ms, horizon_ms, in_time_free, idle_cycles, seen)
+        at = _next_open(seen, position[leaf], jobs.last[leaf], idle_cycles)
+        if at >= 0:
+            if idle_cycles == 0 and places.known[leaf] == 0:
+                _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
+            at = _candidate(jobs, room, places, tried, leaf, at, now_ms, horizon_ms, in_time_free, idle_cycles, seen)
         if at >= 0:
             position[leaf] = at
             return leaf
@@ -767,10 +804,20 @@ def funded_since(
 
     Who was funded when GPUs were freed for it, still is.
     """
+    waits, parent, closed, metered, granted_us, charged_us, reserved_us, running, allowance = (
+        jobs.waits, lines.parent, lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running,
+        lines.allowance,
+    )  # fmt: skip
     for k in range(len(rows)):
         row = rows[k]
         since_ms[k] = 0
-        if heads[k] == 1 and (hold[row] == hold_funded or _funded(jobs, lines, row, 0) == WITHIN_ALLOWANCE):
+        if heads[k] == 0:
+            continue
+        answer = fundable(
+            waits[row, BUDGET], _milli(waits, row), waits[row, MIN_RUNTIME_MS], 0, parent, closed, metered, granted_us, charged_us,
+            reserved_us, running, allowance,
+        )  # fmt: skip
+        if hold[row] == hold_funded or answer == WITHIN_ALLOWANCE:
             since_ms[k] = funded_ms[row] if funded_ms[row] > 0 else now_ms
 
 
@@ -940,11 +987,72 @@ def _listable(jobs: Jobs, starts: Starts, row: int) -> bool:
 
 
 @njit(cache=True)
+def measure_freed(lines: Lines, room: Room, stock: Stock, runs: Runs, pool: int, now_ms: int, quantum_ms: int) -> None:
+    """Fill in what could be freed for somebody, were he allowed to take from every budget: ``evictable[0, k]``, ``sums[1:]``.
+
+    Who may be a victim of whom is the answer of ``policy.preempting``: what is counted here may be too much, never too little. Who
+    is listed as started is paid by his budget, and may not go.
+    """
+    running, allowance, stays, held, out = lines.running, lines.allowance, stock.used.copy(), stock.held, stock.out
+    phase, payer, protected_until_ms, leaf, milli, off = (
+        runs.phase, runs.payer, runs.protected_until_ms, runs.leaf, runs.milli, runs.off,
+    )  # fmt: skip
+    run_pool, idle_cycles, took_ms, count = runs.pool, runs.idle_cycles, runs.took_ms, runs.sizes[0]
+    keeps = running.copy()
+    for run in range(count):
+        if off[run] and payer[run] == UNFUNDED:
+            keeps[leaf[run]] -= milli[run]
+    eligible = np.zeros(count, dtype=np.uint8)
+    gives, largest = np.zeros(len(running), dtype=np.int64), np.zeros(len(running), dtype=np.int64)
+    freed = 0
+    for run in range(count):
+        if run_pool[run] != pool or (phase[run] != PLACED and phase[run] != STARTED) or payer[run] != UNFUNDED:
+            continue
+        if protected_until_ms[run] > now_ms:
+            continue
+        y = leaf[run]
+        if idle_cycles[run] == 1 or off[run]:
+            eligible[run] = 1
+            freed += milli[run]
+        elif not (took_ms[y] > 0 and now_ms - took_ms[y] < quantum_ms) and milli[run] < 2 * (keeps[y] - allowance[y]):
+            eligible[run] = 1
+            gives[y] += milli[run]
+            largest[y] = max(largest[y], milli[run])
+    for y in range(len(gives)):  # of one budget all gone must still leave it above: 2 given - smallest < room
+        if gives[y] > 0:
+            freed += min(gives[y], (2 * (keeps[y] - allowance[y]) + largest[y] - 1) // 2)
+    alloc_run, alloc_gpu, alloc_milli = runs.alloc_run, runs.alloc_gpu, runs.alloc_milli
+    if freed > 0:
+        for a in range(runs.sizes[1]):
+            if alloc_milli[a] > 0 and eligible[alloc_run[a]] == 1:
+                stays[alloc_gpu[a]] -= alloc_milli[a]
+    evictable, last, until_ms, first_gpu, gpus = room.evictable, stock.last, stock.until_ms, stock.first_gpu, stock.gpus
+    evictable[:] = 0
+    shared, most = 0, evictable.shape[1] - 1
+    for node in range(len(last)):
+        if last[node] < 0 or until_ms[node] > 0:
+            continue
+        able = 0
+        for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
+            if out[gpu] == 0 and held[gpu] == 0:
+                if stays[gpu] == 0:
+                    able += 1
+                shared = max(shared, WHOLE - stays[gpu])
+        evictable[0, min(able, most)] += 1
+    for k in range(most - 1, -1, -1):
+        evictable[0, k] += evictable[0, k + 1]
+    room.sums[1], room.sums[2], room.sums[3] = freed, shared, 1
+
+
+@njit(cache=True)
 def start_funded(
-    jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, root: int, now_ms: int, plain: int, kept_all: int,
-    ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64, candidate: I64, shapes: I64, count: I64, found: I64,
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, runs: Runs, pool: int, quantum_ms: int, root: int,
+    now_ms: int, plain: int, kept_all: int, ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
+    candidate: I64, shapes: I64, count: I64, found: I64,
 ) -> int:  # fmt: skip
     """Start who is funded and fits, as long as nothing else is to be decided; then the same as ``next_funded``.
+
+    What may be freed is measured where that must be known.
 
     ``plain`` 0: nobody is started here. What could be freed stays an upper bound (``sums[3]`` 2) so long as a budget is not above
     its allowance after a start: nothing of it may go then. Else it is no longer known.
@@ -954,6 +1062,9 @@ def start_funded(
             jobs, lines, room, root, now_ms, kept_all, ask_all, blocked, stuck_milli, taken, position, candidate, shapes, count,
             found,
         )  # fmt: skip
+        if leaf >= 0 and found[0] == UNFIT and room.sums[3] != 1:
+            measure_freed(lines, room, stock, runs, pool, now_ms, quantum_ms)
+            continue
         if leaf < 0 or found[0] != OPEN or plain == 0 or jobs.waits[candidate[leaf], WISH] > 0:
             return leaf
         row = candidate[leaf]

@@ -16,8 +16,9 @@ I64 = NDArray[np.int64]
 @njit(cache=True)
 def eligible(
     pool: int, taker: int, entitled: int, now_ms: int, quantum_ms: int, runs: int, run_pool: I64, phase: I64, placed: int,
-    started: int, payer: I64, unfunded: int, protected_until_ms: I64, idle_cycles: I64, idle_since_ms: I64, demotes: I64, leaf: I64, milli: I64,
-    took_ms: I64, running: I64, allowance: I64, room: I64, may_go: I64, counts_for: I64, gives: NDArray[np.uint8],
+    started: int, payer: I64, unfunded: int, protected_until_ms: I64, idle_cycles: I64, idle_since_ms: I64, demotes: I64,
+    leaf: I64, milli: I64, took_ms: I64, running: I64, allowance: I64, room: I64, may_go: I64, counts_for: I64,
+    gives: NDArray[np.uint8],
 ) -> int:  # fmt: skip
     """Fill in who may go, alone; returns their milli-GPU.
 

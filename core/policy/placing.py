@@ -123,7 +123,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
     planned = len(turn.profile) > 0  # then whoever may start without preemption has started, and no nodes are kept
     most = 0 if planned else int(state.pool.reservations_max[turn.pool])
     kept_all, ask_all = int(most == 0), int(moves.kind != schema.MOVES_NONE)
-    searches = 0
+    searches, quantum_ms = 0, int(state.pool.quantum_ms[turn.pool])
 
     def look(leaves: I64) -> None:
         serve.look_all(
@@ -136,8 +136,9 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
     while True:
         starts = turn.starts()
         leaf = serve.start_funded(
-            jobs, lines, turn.room, turn.stock, starts, turn.root, turn.now_ms, int(turn.plain and not planned), kept_all, ask_all,
-            turn.blocked, stuck_milli, taken, position, candidate, shapes, count, found,
+            jobs, lines, turn.room, turn.stock, starts, turn.runs(), turn.pool, quantum_ms, turn.root, turn.now_ms,
+            int(turn.plain and not planned), kept_all, ask_all, turn.blocked, stuck_milli, taken, position, candidate, shapes,
+            count, found,
         )  # fmt: skip
         if start_listed(state, emit, shares, starts):
             turn.reservations.look_again()
@@ -145,9 +146,6 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
             return
         known, workload = int(found[0]), int(candidate[leaf])
         if known == serve.FULL:
-            continue
-        if known == serve.UNFIT and int(turn.room.sums[3]) != 1:
-            turn.measure_freed()
             continue
         gpus = _fit(state, turn, workload) if known == serve.OPEN and not planned else []
         losers = None

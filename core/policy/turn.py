@@ -93,16 +93,13 @@ class Turn:
         if known is not None and known.sums[3]:
             self.room.evictable[:], self.room.sums[1:3], self.room.sums[3] = known.evictable, known.sums[1:3], serve.BOUND
 
-    def measure_freed(self) -> None:
-        """Count what could be freed by preemption."""
-        state, pool = self.state, self.pool
-        run, node, gpu, alloc, shares = state.run, state.node, state.gpu, state.alloc, self.shares
-        room_kernels.measure_freed(
-            pool, self.now_ms, int(state.pool.quantum_ms[pool]), run.used, run.pool, run.state, schema.PLACED, schema.STARTED,
-            run.payer, schema.PAYER_UNFUNDED, run.protected_until_ms, run.idle_cycles, demoted(state), run.budget, run.gpus_milli,
-            state.budget.took_ms, shares.running, shares.allowance, alloc.used, alloc.run, alloc.gpu, alloc.milli, node.used,
-            node.pool, node.first_gpu, node.gpus, gpu.used_milli, gpu.out, gpu.held_by, self.reservations.until_ms,
-            self.room.evictable, self.room.sums,
+    def runs(self) -> serve.Runs:
+        """Return the columns of runs, as they are now."""
+        run, alloc = self.state.run, self.state.alloc
+        return serve.Runs(
+            np.array([run.used, alloc.used], dtype=np.int64), run.pool, run.state, run.payer, run.protected_until_ms,
+            run.idle_cycles, demoted(self.state), run.budget, run.gpus_milli, self.state.budget.took_ms, alloc.run, alloc.gpu,
+            alloc.milli,
         )  # fmt: skip
 
     def waiting(self) -> I64:
