@@ -41,10 +41,10 @@ class Reservations:
     until_ms: I64
     closes_ms: I64  # per node the deadline of its drain, by which everything there must be over; 0 = it is not drained
     grace_ms: int  # the longest that a run in progress may take to go
-    instants_ms: I64  # distinct, ascending: those at which one of these answers changes
     planned_ms: dict[int, int] = field(default_factory=dict)  # when others are to start by the plan, if there is one
     _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
     _ready: dict[bool, dict[int, tuple[I64, I64]]] = field(default_factory=dict)
+    _instants_ms: I64 | None = None  # what was found, until something is kept
 
     @classmethod
     def none(cls, state: State) -> Reservations:
@@ -53,14 +53,22 @@ class Reservations:
         closes_ms = np.where(node.column("cordoned") == 0, node.column("drain_ms"), 0)
         live = np.flatnonzero(run.column("state"))
         grace_ms = int(state.workload.grace_ms[run.workload[live]].max()) if len(live) and closes_ms.any() else 0
-        made = cls({}, nothing, nothing.copy(), closes_ms, grace_ms, nothing)
-        made.note_instants()
-        return made
+        return cls({}, nothing, nothing.copy(), closes_ms, grace_ms)
 
-    def note_instants(self) -> None:
-        """Something is kept, or is no longer: what distinguishes one end of a workload from another."""
-        closing = self.closes_ms[self.closes_ms > 0]
-        self.instants_ms = np.unique(np.concatenate((self.until_ms[self.until_ms > 0], closing, closing - self.grace_ms)))
+    @property
+    def instants_ms(self) -> I64:
+        """Return, distinct and ascending, the instants that distinguish one end of a workload from another."""
+        if self._instants_ms is None:
+            closing = self.closes_ms[self.closes_ms > 0]
+            until_ms = self.until_ms[self.until_ms > 0]
+            self._instants_ms = np.unique(np.concatenate((until_ms, closing, closing - self.grace_ms)))
+        return self._instants_ms
+
+    def keep(self, nodes: I64, workload: int, until_ms: int) -> None:
+        """Keep nodes for a workload."""
+        self.holder[nodes] = workload + 1
+        self.until_ms[nodes] = until_ms
+        self._instants_ms = None
 
     def free_ms(self, state: State, *, guess: bool) -> I64:
         """Return per GPU row the instant at which its last run is expected to give it back."""
@@ -163,7 +171,5 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
         return False
     reservations.starts_ms[workload] = 0 if last_ms == NEVER_MS else last_ms
     if last_ms < NEVER_MS:
-        reservations.holder[rows] = workload + 1
-        reservations.until_ms[rows] = last_ms
-        reservations.note_instants()
+        reservations.keep(rows, workload, last_ms)
     return True

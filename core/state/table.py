@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import pages as page_kernels
+
 Column = NDArray[np.int64]
 
 _FIRST_CAPACITY = 64
@@ -160,7 +162,7 @@ class Table:
         if self._hashed.shape[1] < now.shape[1] or len(self._page_hashes) > pages:
             self._hashed = np.full((len(self.names), self.capacity), -1, dtype=np.int64)
             self._page_hashes = []
-        changed = np.flatnonzero((self._hashed[:, : now.shape[1]] != now).any(axis=0)) // PAGE_ROWS
+        changed = page_kernels.changed(now, self._hashed[:, : now.shape[1]], PAGE_ROWS)
         fresh = range(len(self._page_hashes), pages)
         self._page_hashes.extend(b"" for _page in fresh)
         for page in dict.fromkeys([*changed.tolist(), *fresh]):
