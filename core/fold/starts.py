@@ -183,21 +183,21 @@ def _columns(state: State, decisions: Sequence[RunPlaced]) -> _Starts | None:
                 gpus.append(first + position)
                 each.append(piece.milli_each)
                 start.append(number)
-    workload, gpu, taken = np.array(rows, dtype=np.int64), np.array(gpus, dtype=np.int64), np.array(each, dtype=np.int64)
-    table = state.workload
-    if workload.min() < 0 or len(dict.fromkeys(rows)) < len(rows) or gpu.min() < 0 or gpu.max() >= state.gpu.used:
+    if min(rows) < 0 or len(dict.fromkeys(rows)) < len(rows) or min(gpus) < 0 or max(gpus) >= state.gpu.used:
         return None
-    if (table.state[workload] != schema.PENDING).any() or table.wish[workload].any() or not 0 < taken.min() <= taken.max() <= MILLI:
-        return None
-    used = state.gpu.column("used_milli").copy()
-    np.add.at(used, gpu, taken)
-    if used.max() > MILLI:
+    if not 0 < min(each) <= max(each) <= MILLI:
         return None
     told = (
-        [one.run for one in decisions], [one.gpus_milli for one in decisions], [one.protected_until_ms for one in decisions],
+        rows, [one.run for one in decisions], [one.gpus_milli for one in decisions], [one.protected_until_ms for one in decisions],
         [one.reserved_gpu_us > 0 for one in decisions], [one.resume_from_ms for one in decisions],
-        [PAYER_CODE[one.payer] for one in decisions], nodes,
+        [PAYER_CODE[one.payer] for one in decisions], nodes, gpus, each, start,
     )  # fmt: skip
-    run_no, milli, until_ms, reserved, resume_ms, payer, node_rows = (np.array(column, dtype=np.int64) for column in told)
-    owner = np.array(start, dtype=np.int64)
-    return _Starts(workload, run_no, milli, until_ms, reserved, resume_ms, payer, node_rows, gpu, taken, owner)
+    try:
+        starts = _Starts(*(np.array(column, dtype=np.int64) for column in told))
+    except OverflowError:
+        return None
+    if (state.workload.state[starts.workload] != schema.PENDING).any() or state.workload.wish[starts.workload].any():
+        return None
+    used = state.gpu.column("used_milli").copy()
+    np.add.at(used, starts.gpu, starts.each)
+    return starts if used.max() <= MILLI else None

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from apportion.adapters.cycles.world import World
+from apportion.core.decisions import Piece, RunPlaced
 from apportion.core.engine import Core
+from apportion.core.errors import InvariantBroken
 from apportion.core.events import BudgetClosed
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.kernels import pack, queue, room, serve
@@ -144,6 +148,39 @@ def test_decisions_folded_together_give_the_state_that_they_give_one_by_one(node
     assert single.state.waits[rows].tolist() == together.state.waits[rows].tolist()
     again = Core.from_snapshot(together.snapshot()).state
     assert again.waits[rows].tolist() == single.state.waits[rows].tolist(), "a restored core has the same in its queue"
+
+
+WRONG: dict[str, Callable[[RunPlaced], RunPlaced]] = {
+    "unknown workload": lambda one: replace(one, workload="nobody"),
+    "unknown node": lambda one: replace(one, pieces=(Piece("nowhere", (0,), MILLI),)),
+    "no such GPU": lambda one: replace(one, pieces=(Piece(one.pieces[0].node, (10**6,), MILLI),)),
+    "beyond any number": lambda one: replace(one, pieces=(Piece(one.pieces[0].node, (2**64,), MILLI),)),
+    "too much of a GPU": lambda one: replace(one, pieces=(Piece(one.pieces[0].node, (0, 0), MILLI),)),
+    "unknown payer": lambda one: replace(one, payer="somebody"),
+    "a number too large": lambda one: replace(one, protected_until_ms=2**70),
+    "a run that is there": lambda one: replace(one, run=0),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_start_that_does_not_fit_the_state_is_told_as_one_by_one(what: str) -> None:
+    world = World(8, 3)
+    world.submit(40)
+    world.tick(60_000)
+    before = world.core.snapshot()
+    decisions = list(world.core.decide_unhashed().decisions)
+    at = [number for number, one in enumerate(decisions) if isinstance(one, RunPlaced)][3]
+    decisions[at] = WRONG[what](decisions[at])  # type: ignore[arg-type]
+    errors = list[str]()
+    for fold in (lambda state: [apply(state, one) for one in decisions], lambda state: apply_all(state, decisions)):
+        try:
+            fold(Core.from_snapshot(before).state)
+            errors.append("")
+        except (KeyError, ValueError, IndexError, InvariantBroken) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+
+    assert errors[0] == errors[1]
+    assert errors[0] or what == "a run that is there"
 
 
 def moment(nodes: int, seed: int, minutes: int) -> tuple[State, Shares]:
