@@ -9,6 +9,8 @@ caller commits the bytes of ``decide`` before acting on them.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from apportion.core import ledger
@@ -16,10 +18,11 @@ from apportion.core.decisions import AnyDecision, CycleBatch, decode_batch, enco
 from apportion.core.envelope import Record, encode
 from apportion.core.errors import ApportionError, Divergence
 from apportion.core.fold.lane import Lane
-from apportion.core.fold.outcomes import apply
+from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.fold.records import fold_record
 from apportion.core.policy.cycle import run_cycle
 from apportion.core.policy.due import due_ms
+from apportion.core.policy.emit import Emit
 from apportion.core.state import snapshot
 from apportion.core.state.digest import digest
 from apportion.core.state.state import State
@@ -116,14 +119,9 @@ class Core:
 
     def _decisions(self) -> tuple[AnyDecision, ...]:
         self._require_tick()
-        decisions: list[AnyDecision] = []
-
-        def emit(decision: AnyDecision) -> None:
-            decisions.append(decision)
-            apply(self.state, decision)
-
+        emit = Emit(partial(apply, self.state), partial(apply_all, self.state))
         run_cycle(self.state, emit)
-        return tuple(decisions)
+        return tuple(emit.decisions)
 
     def trust(self, body: bytes, *, check: bool = True) -> None:
         """Fold a stored batch instead of deciding; raises ``Divergence`` when the state it promises is not reached.
@@ -136,8 +134,7 @@ class Core:
         if stored.seq != self.seq:
             raise Divergence(self.seq, "the tick answered", str(stored.seq), str(self.seq))
         try:
-            for decision in stored.decisions:
-                apply(self.state, decision)
+            apply_all(self.state, stored.decisions)
         except (KeyError, ValueError, IndexError) as error:
             raise Divergence(self.seq, "a stored decision, it does not fit the state", repr(error), "") from error
         reached = self._finish(stored.decisions, stored.digest if not check else None)

@@ -88,6 +88,19 @@ def add_demand(state: State, budget_row: int, delta_milli: int) -> None:
     state.counters.fair_stale = 1
 
 
+def _add_to_paths(state: State, rows: I64, column: I64, deltas: I64) -> None:
+    """Add to cells of many budget lines, and of all lines above each."""
+    sums = np.zeros(state.budget.used, dtype=np.int64)
+    np.add.at(sums, rows, deltas)
+    lines.add_up(state.budget.used, state.budget.parent, sums, column)
+
+
+def add_demands(state: State, budget_rows: I64, deltas_milli: I64) -> None:
+    """Change the pending demand of many budget lines (and of those above them)."""
+    _add_to_paths(state, budget_rows, state.budget.pending_milli, deltas_milli)
+    state.counters.fair_stale = 1
+
+
 def add_gpu(state: State, pool: int, gpu: int) -> None:
     """Take a new, unused GPU into supply."""
     state.pool.supply_milli[pool] += MILLI
@@ -122,6 +135,14 @@ def use_gpu(state: State, pool: int, gpu: int, delta_milli: int) -> None:
     (pools.down_milli if cells.out[gpu] else pools.idle_milli)[pool] -= delta_milli
 
 
+def use_gpus(state: State, pools: I64, gpus: I64, milli: I64) -> None:
+    """Give so much of each of many GPUs, of these pools, to runs; the caller knows that there is so much left."""
+    out = state.gpu.out[gpus] > 0
+    np.add.at(state.gpu.used_milli, gpus, milli)
+    np.subtract.at(state.pool.down_milli, pools[out], milli[out])
+    np.subtract.at(state.pool.idle_milli, pools[~out], milli[~out])
+
+
 def _rate(state: State, run: int, sign: int) -> None:
     cells, budgets = state.run.cells, state.budget.cells
     milli, budget = sign * cells.gpus_milli[run], cells.budget[run]
@@ -141,6 +162,19 @@ def begin_run(state: State, run: int, payer: int, now_ms: int) -> None:
     _rate(state, run, 1)
     if not cells.idle_cycles[run]:
         _add_to_path(state, cells.budget[run], state.budget.cells.running_milli, cells.gpus_milli[run])
+    state.counters.fair_stale = 1
+
+
+def begin_runs(state: State, runs: I64, payers: I64, now_ms: int) -> None:
+    """Start charging many runs, as ``begin_run`` does each."""
+    run, budget = state.run, state.budget
+    run.payer[runs], run.payer_since_ms[runs], run.changed_ms[runs] = payers, now_ms, now_ms
+    milli, leaf, funded = run.gpus_milli[runs], run.budget[runs], payers == schema.PAYER_BUDGET
+    _add_to_paths(state, leaf[funded], budget.funded_milli, milli[funded])
+    _add_to_paths(state, leaf[~funded], budget.unfunded_milli, milli[~funded])
+    np.add.at(state.pool.unfunded_milli, run.pool[runs[~funded]], milli[~funded])
+    counted = run.idle_cycles[runs] == 0
+    _add_to_paths(state, leaf[counted], budget.running_milli, milli[counted])
     state.counters.fair_stale = 1
 
 

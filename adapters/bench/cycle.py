@@ -3,12 +3,16 @@
 The state is built from events through the core, nothing by hand (``apportion.adapters.cycles``). Measured is what ``Core`` does
 between a tick and its decisions, the fold of the decisions included; the digest of the state and the bytes of the batch apart:
 
+The digest is beside these figures (``hash_p50_ms``), not in them; a leader pays both.
+
 - ``nothing_fits``: cycles in which nothing starts and nobody is preempted, before and after protected times have ended;
 - ``steady``: once a minute, since the last cycle ``nodes // 100`` runs ended and as many workloads came;
-- ``fill``: the cycle that fills the empty cluster, with as many starts as it makes (``fill_starts``);
+- ``fill``: the cycle that fills the empty cluster, with as many starts as it makes (``fill_starts``); ``floor_ms`` is what the same
+  decisions cost when nothing is decided: made from what they say, and folded, which is what a replay does;
 - ``victims``: the least plan of victims for a gang of 64 GPUs, alone, of all that run (0 victims = there was none);
 - ``backfill_10k``: the plan of the time to come for the first 10,000 (policy ``backfill: conservative``), without the starts;
-- ``growth``: medians by nodes and pending, each built anew; a row takes as long as its state takes to build.
+- ``growth``: medians by nodes and pending, each built anew; a row takes as long as its state takes to build;
+- ``rules``: the same for other packings, and where runs may be moved (all may), at a quarter of the size.
 
 ``noise_ratio`` is the 99th over the 50th percentile of a fixed loop of about a millisecond: what the machine adds by itself.
 """
@@ -17,19 +21,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from apportion.adapters.cycles.moments import floor_ms, plan_ms, victims_for
 from apportion.adapters.cycles.world import Taken, World
 from apportion.adapters.fairness.setting import MINUTE_MS
+from apportion.core.decisions import RunPreempted
 from apportion.core.events import BudgetClosed, BudgetSet, PolicyActivated, WorkloadSubmitted
-from apportion.core.policy import placing, planning
-from apportion.core.state.state import State
 from apportion.core.units import MS_PER_HOUR
 
 GROWTH = ((128, 1_000), (256, 5_000), (512, 10_000), (1_024, 50_000), (2_048, 1_000), (2_048, 100_000))
+RULES: tuple[dict[str, Any], ...] = ({"packing": "fgd"}, {"packing": "balanced"}, {"moves": "carry_out"}, {})
+RULES_SIZE = 512, 25_000
 WAITING_PER_NODE = 5  # submitted beyond the pending, to fill the cluster
 STEADY_CYCLES = 90
 DEPTH = 10_000
@@ -37,13 +44,17 @@ GANG_NODES, GANG_PPM, OTHERS_PPM = 8, 910_000, 10_000
 CLOSED = 7  # of ten programs, so that whole nodes could be emptied
 
 
-def run(nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: int = 1, seed: int = 1) -> dict[str, Any]:
-    """Return the figures; ``growth`` 0 leaves the table out."""
+def run(
+    nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: int = 1, rules: int = 1, seed: int = 1
+) -> dict[str, Any]:
+    """Return the figures; ``growth`` 0 and ``rules`` 0 leave those tables out."""
     _small(seed)  # loads machine code
     before_mb = _rss_mb()
     world = World(nodes, seed)
-    admit, fill = _filled(world, pending)
-    rss_mb = _rss_mb()
+    with tempfile.TemporaryFile() as before:
+        admit, fill = _filled(world, pending, before)
+        rss_mb = _rss_mb()
+        floor = _floor_ms(before, fill)
     nothing = [world.cycle(1_000) for _round in range(rounds)]
     steady = [_minute(world) for _round in range(STEADY_CYCLES)]
     nothing += [world.cycle(1_000) for _round in range(rounds)]
@@ -60,6 +71,7 @@ def run(nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: i
         "fill_ms": round(fill.decide_ms, 1),
         "fill_starts": fill.started,
         "fill_us_per_start": round(1_000 * fill.decide_ms / max(1, fill.started), 1),
+        "floor_ms": round(floor, 1),
         "fill_encode_ms": round(fill.encode_ms, 1),
         "victims_ms": victims_ms,
         "victims": victims,
@@ -77,16 +89,27 @@ def run(nodes: int = 2_048, pending: int = 100_000, rounds: int = 100, growth: i
     }  # fmt: skip
     del world
     figures["growth"] = [_row(*size, seed) for size in GROWTH] if growth else []
+    figures["rules"] = [_row(*RULES_SIZE, seed, **rule) for rule in RULES] if rules else []
     return figures
 
 
-def _filled(world: World, pending: int) -> tuple[Taken, Taken]:
-    """Let everybody wait before nodes come into service; returns the cycle that admits them and the one that fills the cluster."""
+def _filled(world: World, pending: int, before: IO[bytes]) -> tuple[Taken, Taken]:
+    """Let everybody wait before nodes come into service; returns the cycle that admits them and the one that fills the cluster.
+
+    ``before`` gets the state before the second: in a file, so that it takes no memory while that is measured.
+    """
     world.close()
     world.submit(pending + WAITING_PER_NODE * world.setting.nodes)
     admit = world.cycle(1_000)
     world.open()
-    return admit, world.cycle(1_000)
+    world.tick(1_000)
+    before.write(world.core.snapshot())
+    return admit, world.decide()
+
+
+def _floor_ms(before: IO[bytes], fill: Taken) -> float:
+    before.seek(0)
+    return floor_ms(before.read(), fill.batch)
 
 
 def _minute(world: World) -> Taken:
@@ -115,70 +138,46 @@ def _victims(world: World) -> tuple[float, int]:
     tops = [one for one, _share in setting.tree if "/" not in one and not path.startswith(f"{one}/")]
     for other in (one for one, _share in reversed(setting.tree) if one.partition("/")[0] in tops[:CLOSED]):
         world.say(BudgetClosed(pool=setting.pool, budget=other))  # what runs there is no longer paid for
-    submission = WorkloadSubmitted(
-        workload="gang", budget=path, pools=(setting.pool,), gpus_milli=64_000, nodes=GANG_NODES, priority=9
+    world.ask(
+        WorkloadSubmitted(
+            workload="gang", budget=path, pools=(setting.pool,), gpus_milli=8_000 * GANG_NODES, nodes=GANG_NODES, priority=9
+        )
     )
-    plain, taken = vars(placing)["preempt_for"], list[float]()
-
-    def timed(state: State, emit: Any, shares: Any, workload: int, masked: Any) -> None:
-        if int(state.workload.nodes[workload]) != GANG_NODES or state.workload.keys[workload] != "gang":
-            return  # others take nothing in this cycle
-        began = time.process_time()
-        losers = plain(state, emit, shares, workload, masked)
-        taken.append(1_000 * (time.process_time() - began))
-        raise _Found(len(losers or ()))
-
-    world.ask(submission)
-    vars(placing)["preempt_for"] = timed
-    try:
-        world.cycle(1_000)
-    except _Found as found:
-        return round(taken[0], 2), int(found.args[0])
-    finally:
-        vars(placing)["preempt_for"] = plain
-    return 0.0, 0
-
-
-class _Found(Exception):
-    """The plan of victims is made: the rest of the cycle is of no interest."""
+    world.tick(1_000)
+    taken, plan = victims_for(world.core, "gang")
+    return round(taken, 2), sum(isinstance(one, RunPreempted) for one in plan)
 
 
 def _plans(world: World, rounds: int = 15) -> list[float]:
-    """Return what conservative backfill of the first ``DEPTH`` took in each of some cycles."""
+    """Return what conservative backfill of the first ``DEPTH`` takes after each of some cycles under it."""
     world.say(PolicyActivated(pool=world.setting.pool, backfill="conservative", backfill_depth=DEPTH))
-    taken: list[float] = []
-    plain = planning.plan
-
-    def timed(*args: Any) -> Any:
-        began = time.process_time()
-        made = plain(*args)
-        taken.append(1_000 * (time.process_time() - began))
-        return made
-
-    vars(planning)["plan"] = timed
-    try:
-        for _round in range(rounds):
-            _minute(world)
-    finally:
-        vars(planning)["plan"] = plain
+    taken, pool = list[float](), world.core.state.pool.row_of[world.setting.pool]
+    for _round in range(rounds):
+        _minute(world)
+        taken.append(plan_ms(world.core, pool))
     return taken
 
 
-def _row(nodes: int, pending: int, seed: int) -> dict[str, Any]:
-    world = World(nodes, seed)
-    _admit, fill = _filled(world, pending)
+def _row(nodes: int, pending: int, seed: int, **rule: Any) -> dict[str, Any]:
+    world = World(nodes, seed, movable="moves" in rule)
+    if rule:
+        world.say(PolicyActivated(pool=world.setting.pool, **rule))
+    with tempfile.TemporaryFile() as before:
+        _admit, fill = _filled(world, pending, before)
+        floor = _floor_ms(before, fill)
     nothing = [world.cycle(1_000) for _round in range(15)]
     steady = [_minute(world) for _round in range(15)]
     return {
-        "nodes": nodes, "pending": pending, "nothing_fits_p50_ms": _at(nothing, 50), "steady_p50_ms": _at(steady, 50),
-        "fill_ms": round(fill.decide_ms, 1), "fill_starts": fill.started,
+        **rule, "nodes": nodes, "pending": pending, "nothing_fits_p50_ms": _at(nothing, 50), "steady_p50_ms": _at(steady, 50),
+        "fill_ms": round(fill.decide_ms, 1), "fill_starts": fill.started, "floor_ms": round(floor, 1),
     }  # fmt: skip
 
 
 def _small(seed: int) -> None:
     """Play every kind of cycle once in a small cluster."""
     world = World(16, seed)
-    _filled(world, 200)
+    with tempfile.TemporaryFile() as before:
+        _filled(world, 200, before)
     for _round in range(3):
         _minute(world)
     world.cycle(MS_PER_HOUR)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+import msgspec
+
 from apportion.adapters.cycles.setting import jobs, setting_of
 from apportion.adapters.fairness.setting import START_MS, node_name, opening
 from apportion.adapters.simulation.dice import Dice
@@ -51,12 +53,13 @@ class Taken(NamedTuple):
 class World:
     """One cluster, and its core."""
 
-    def __init__(self, nodes: int, seed: int = 1) -> None:
+    def __init__(self, nodes: int, seed: int = 1, *, movable: bool = False) -> None:
         self.setting = setting_of(nodes)
         self.core = Core.new()
         self.now_ms = START_MS
         self._seq = 0
-        self._jobs = jobs(self.setting, seed)
+        made = jobs(self.setting, seed)
+        self._jobs = (msgspec.structs.replace(job, movable=True) for job in made) if movable else made
         self._dice = Dice(seed, "cycles", "ends")
         self.live: dict[str, tuple[int, str]] = {}  # workload -> number of its run, node of its agent
         for event in opening(self.setting):
@@ -102,8 +105,16 @@ class World:
 
     def cycle(self, after_ms: int) -> Taken:
         """Let time pass, decide a cycle, and answer it."""
+        self.tick(after_ms)
+        return self.decide()
+
+    def tick(self, after_ms: int) -> None:
+        """Let time pass, and ask for a cycle."""
         self.now_ms += after_ms
         self.fold(tick_event(self.now_ms, self.core.cycle + 1))
+
+    def decide(self) -> Taken:
+        """Decide the cycle that was asked for, and answer it."""
         began = time.process_time()
         batch = self.core.decide_unhashed()
         decided = time.process_time()

@@ -6,8 +6,9 @@ invariant (a bug, or a log that is not ours) and stops the core with the sequenc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, cast
 
 from apportion.core import ledger
 from apportion.core.decisions import (
@@ -34,24 +35,37 @@ from apportion.core.decisions import (
     WorkloadRejected,
 )
 from apportion.core.errors import check
-from apportion.core.fold import choices, holds, services
+from apportion.core.fold import choices, holds, services, starts
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
-from apportion.core.fold.waiting import dequeue, enqueue
+from apportion.core.fold.waiting import dequeue, enqueue, enqueue_all
 from apportion.core.fold.wishes import drop_wish
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome, Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
-from apportion.core.state.wishes import wish_of
-from apportion.core.units import MILLI
+
+_PROTECTED_RUNS = Pending.PROTECTED_RUNS.value
 
 
 def apply(state: State, decision: AnyDecision) -> None:
     """Fold one decision."""
     _FOLDS[type(decision)](state, decision)
+
+
+def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
+    """Fold many: the same as each by itself. Starts, and admissions, that follow each other are folded at once."""
+    for kind, group in groupby(decisions, type):
+        if kind is RunPlaced:
+            starts.apply_starts(state, cast(list[RunPlaced], list(group)))
+        elif kind is WorkloadAdmitted:
+            _admitted_all(state, cast(list[WorkloadAdmitted], list(group)))
+        else:
+            fold = _FOLDS[kind]
+            for decision in group:
+                fold(state, decision)
 
 
 def _workload(state: State, name: str) -> int:
@@ -83,91 +97,31 @@ def _admitted(state: State, decision: WorkloadAdmitted) -> None:
     enqueue(state, row)
 
 
+def _admitted_all(state: State, decisions: list[WorkloadAdmitted]) -> None:
+    rows = [state.workload.row_of.get(decision.workload, -1) for decision in decisions]
+    if min(rows) < 0:  # services and their replicas among them
+        for decision in decisions:
+            _admitted(state, decision)
+        return
+    phase, known = state.workload.cells.state, dict.fromkeys(rows)
+    for row, decision in zip(rows, decisions, strict=True):
+        check(phase[row] == schema.NEW and len(known) == len(rows), state.counters.seq, f"{decision.workload} is admitted twice")
+    enqueue_all(state, rows)
+
+
 def _explained(state: State, decision: PendingExplained) -> None:
-    row = _workload(state, decision.workload)
-    state.workload.reason[row] = PENDING_CODE[decision.reason]
-    state.workload.funded_ms[row] = decision.numbers.get("funded_since_ms", 0)
-    promised = decision.reason == Pending.PROTECTED_RUNS.value
-    late_ms = decision.numbers.get("late_ms", 0) if promised else 0
-    state.workload.told_ms[row] = decision.numbers["earliest_ms"] - late_ms if promised else 0
-    state.workload.late_ms[row] = late_ms
-    state.workload.planned_ms[row] = decision.numbers.get("planned_ms", 0)
-    choices.note_told(state, decision)
-
-
-def _placed(state: State, decision: RunPlaced) -> None:
-    workload = _workload(state, decision.workload)
-    table, now_ms = state.workload.cells, state.counters.time_ms
-    waiting = table.state[workload] in (schema.PENDING, schema.HELD)
-    check(waiting, state.counters.seq, f"{decision.workload} is placed but does not wait")
-    dequeue(state, workload)
-    if table.state[workload] == schema.HELD:
-        drop_hold(state, workload)
-    if decision.pool != state.pool.keys[table.pool[workload]]:
-        choices.go(state, workload, decision.pool)
-    ledger.accrue(state, now_ms)
-    run = state.run.add(state.run_ref(decision.workload, decision.run))
-    pool = table.pool[workload]
-    lead = state.node.row_of[decision.pieces[0].node]
-    values = {
-        "workload": workload,
-        "budget": table.budget[workload],
-        "pool": pool,
-        "lead": lead,
-        "run_no": decision.run,
-        "state": schema.PLACED,
-        "gpus_milli": decision.gpus_milli,
-        "idle_cycles": int(table.min_runtime_ms[workload] == 0),
-        "placed_ms": now_ms,
-        "protected_until_ms": decision.protected_until_ms,
-        "reserved": int(decision.reserved_gpu_us > 0),
-        "resume_ms": decision.resume_from_ms,
-        "checkpoint_ms": now_ms,
-        "first_alloc": -1,
-    }
-    state.run.put(run, values)
-    last, cells, nodes = -1, state.alloc.cells, state.node.cells
-    wish = wish_of(state, workload)
-    for piece in decision.pieces:
-        node = state.node.row_of[piece.node]
-        nodes.runs[node] += 1
-        first = nodes.first_gpu[node]
-        parts = len(piece.gpus) if wish.loose else 1
-        for position in piece.gpus:
-            alloc = state.alloc.add()
-            cells.run[alloc] = run
-            cells.gpu[alloc] = first + position
-            cells.milli[alloc] = piece.milli_each
-            if piece.milli_each < MILLI:
-                memory_mib = wish.gpu_memory_mib or nodes.gpu_memory_mib[node] * piece.milli_each // MILLI
-                cells.gpu_memory_mib[alloc] = memory_mib
-                state.gpu.cells.used_memory_mib[first + position] += memory_mib
-            if parts and wish.contested:
-                cells.cpu_milli[alloc], cells.memory_mib[alloc] = parts * wish.cpu_milli, parts * wish.memory_mib
-                nodes.used_cpu_milli[node] += parts * wish.cpu_milli
-                nodes.used_memory_mib[node] += parts * wish.memory_mib
-                parts = 0
-            cells.next[alloc] = -1
-            cells.confirmed_ms[alloc] = now_ms
-            cells.missed[alloc] = -1
-            if last < 0:
-                state.run.cells.first_alloc[run] = alloc
-            else:
-                cells.next[last] = alloc
-            last = alloc
-            ledger.use_gpu(state, pool, first + position, piece.milli_each)
-    ledger.begin_run(state, run, PAYER_CODE[decision.payer], now_ms)
-    table.state[workload] = schema.RUNNING
-    table.run[workload] = run
-    table.run_no[workload] = decision.run
-    table.reason[workload] = 0
-    table.funded_ms[workload] = 0
-    table.hold[workload] = schema.HOLD_NONE
-    table.proposed[workload] = 0
-    table.told_ms[workload] = 0
-    table.late_ms[workload] = 0
-    table.planned_ms[workload] = 0
-    choices.forget_told(state, workload)
+    cells, row, numbers = state.workload.cells, _workload(state, decision.workload), decision.numbers
+    cells.reason[row] = PENDING_CODE[decision.reason]
+    cells.funded_ms[row] = numbers.get("funded_since_ms", 0)
+    late_ms = told_ms = 0
+    if decision.reason == _PROTECTED_RUNS:
+        late_ms = numbers.get("late_ms", 0)
+        told_ms = numbers["earliest_ms"] - late_ms
+    cells.told_ms[row] = told_ms
+    cells.late_ms[row] = late_ms
+    cells.planned_ms[row] = numbers.get("planned_ms", 0)
+    if decision.elsewhere:
+        choices.note_told(state, decision)
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:
@@ -300,7 +254,7 @@ _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     WorkloadRejected: _said,
     WorkloadAdmitted: _admitted,
     PendingExplained: _explained,
-    RunPlaced: _placed,
+    RunPlaced: starts.placed,
     RunPreempted: _preempted,
     RunCancelled: _cancelled,
     RunDrained: _drained,

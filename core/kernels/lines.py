@@ -73,6 +73,16 @@ def uneven(rows: int, parent: I64, children: I64, lag_us: I64, forfeited_us: I64
 
 
 @njit(cache=True)
+def add_up(rows: int, parent: I64, sums: I64, column: I64) -> None:
+    """Add to each line of ``column`` its entry of ``sums`` and those of all lines below it; ``sums`` becomes these totals."""
+    for row in range(rows - 1, -1, -1):
+        if sums[row] != 0:
+            column[row] += sums[row]
+            if parent[row] >= 0:
+                sums[parent[row]] += sums[row]
+
+
+@njit(cache=True)
 def fork(parent: I64, one: int, other: int) -> tuple[int, int]:
     """Return the two lines below the first that the paths of two different leaves of a pool have in common.
 

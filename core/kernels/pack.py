@@ -382,11 +382,11 @@ def ready_times(
 
     ``gpu_free_ms[gpu]`` is when the GPU's last run is expected to release it (``now_ms`` if free, ``never_ms`` if unknown).
     """
+    times = np.empty(max(1, node_gpus[:node_rows].max()) if node_rows > 0 else 1, dtype=np.int64)
     for node in range(node_rows):
         ready_ms[node] = never_ms
         if node_pool[node] != pool_row:
             continue
-        times = np.full(node_gpus[node], never_ms, dtype=np.int64)
         size = 0
         for k in range(node_gpus[node]):
             gpu = node_first[node] + k

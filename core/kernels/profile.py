@@ -75,6 +75,17 @@ def _summarise(block: int, left: I64, least: I64, most: I64) -> None:
 
 
 @njit(cache=True)
+def _note_taken(at: int, end: int, amount: int, left: I64, least: I64, most: I64) -> None:
+    """Keep the blocks current of which so much was taken in ``[at, end)``: inside, both ends of a block fell by as much."""
+    for block in range(at >> SHIFT, ((end - 1) >> SHIFT) + 1):
+        if block << SHIFT >= at and min((block + 1) << SHIFT, len(left)) <= end:
+            least[block] -= amount
+            most[block] -= amount
+        else:
+            _summarise(block, left, least, most)
+
+
+@njit(cache=True)
 def _next_below(left: I64, least: I64, t: int, end: int, amount: int) -> int:
     """Return the first bucket from ``t`` on, up to ``end``, in which less is left."""
     while t < end:
@@ -106,10 +117,13 @@ def plan(
     one: of each number of GPUs it is remembered where whom of the least time began, and before which bucket so many are nowhere.
     """
     blocks = (len(free) + BLOCK - 1) >> SHIFT
-    least, most = np.empty((2, blocks), dtype=np.int64), np.empty((2, blocks), dtype=np.int64)
+    least, most, least_whole, most_whole = (
+        np.empty(blocks, dtype=np.int64), np.empty(blocks, dtype=np.int64), np.empty(blocks, dtype=np.int64),
+        np.empty(blocks, dtype=np.int64),
+    )  # fmt: skip
     for block in range(blocks):
-        _summarise(block, free, least[0], most[0])
-        _summarise(block, whole, least[1], most[1])
+        _summarise(block, free, least, most)
+        _summarise(block, whole, least_whole, most_whole)
     known = np.full((KNOWN, 4), -1, dtype=np.int64)  # milli-GPU, nodes, buckets, start
     first = np.zeros(KNOWN, dtype=np.int64)
     for k in range(len(rows)):
@@ -119,21 +133,23 @@ def plan(
         same = known[slot, 0] == need and known[slot, 1] == wanted
         if same:
             t = first[slot]
-        first[slot] = _next_enough(free, most[0], t, need)
+        first[slot] = _next_enough(free, most, t, need)
         t = first[slot]
         if same and known[slot, 2] <= buckets[k]:
             t = max(t, known[slot, 3])
         at = -1
         while t < len(free):
-            t = _next_enough(free, most[0], t, need)
-            other = _next_enough(whole, most[1], t, wanted)
+            t = _next_enough(free, most, t, need)
+            other = _next_enough(whole, most_whole, t, wanted) if wanted > 0 else t
             if other > t:
                 t = other
                 continue
             end = min(t + buckets[k], len(free))
             if t == end:
                 break
-            short = min(_next_below(free, least[0], t, end, need), _next_below(whole, least[1], t, end, wanted))
+            short = _next_below(free, least, t, end, need)
+            if wanted > 0:
+                short = min(short, _next_below(whole, least_whole, t, end, wanted))
             if short == end:
                 at = t
                 break
@@ -145,8 +161,7 @@ def plan(
         if at >= 0:
             end = min(at + buckets[k], len(free))
             take(free, at, buckets[k], need)
-            take(whole, at, buckets[k], wanted)
-            for block in range(at >> SHIFT, ((end - 1) >> SHIFT) + 1):
-                _summarise(block, free, least[0], most[0])
-                if wanted > 0:
-                    _summarise(block, whole, least[1], most[1])
+            _note_taken(at, end, need, free, least, most)
+            if wanted > 0:
+                take(whole, at, buckets[k], wanted)
+                _note_taken(at, end, wanted, whole, least_whole, most_whole)

@@ -53,6 +53,21 @@ def insert(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I6
 
 
 @njit(cache=True)
+def merge(queue: I64, count: int, rows: I64, budget: I64, priority: I64, seq: I64) -> None:
+    """Insert many rows, which are in the order of the queue; the array must have room for them.
+
+    Naive equivalent: ``insert`` each. Each place is looked for by halving, and what is behind it moves once.
+    """
+    end = count
+    for k in range(len(rows) - 1, -1, -1):
+        place = _place_of(queue, end, rows[k], budget, priority, seq)
+        for position in range(end - 1, place - 1, -1):
+            queue[position + k + 1] = queue[position]
+        queue[place + k] = rows[k]
+        end = place
+
+
+@njit(cache=True)
 def remove(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> bool:
     """Remove ``row``; its sort key must be what it was at insertion. Returns False when it is not there."""
     place = _place_of(queue, count, row, budget, priority, seq)
@@ -62,6 +77,30 @@ def remove(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I6
         queue[position] = queue[position + 1]
     queue[count - 1] = 0
     return True
+
+
+@njit(cache=True)
+def remove_all(queue: I64, count: int, rows: I64, budget: I64, priority: I64, seq: I64) -> tuple[int, int]:
+    """Remove many rows, in one pass over what is behind the first; returns the new count, and a row that is not there or -1.
+
+    Naive equivalent: ``remove`` each.
+    """
+    places = np.empty(len(rows), dtype=np.int64)
+    for k in range(len(rows)):
+        places[k] = _place_of(queue, count, rows[k], budget, priority, seq)
+        if places[k] >= count or queue[places[k]] != rows[k]:
+            return count, rows[k]
+    if len(rows) == 0:
+        return count, -1
+    places.sort()
+    kept = places[0]
+    for k in range(len(places)):
+        end = places[k + 1] if k + 1 < len(places) else count
+        for position in range(places[k] + 1, end):
+            queue[kept] = queue[position]
+            kept += 1
+    queue[kept:count] = 0
+    return kept, -1
 
 
 @njit(cache=True)

@@ -1,11 +1,11 @@
-"""How much room there is: nodes by the GPUs that are free on them, now and if all were gone who may be asked to go.
+"""How much room there is: nodes by the GPUs that are free on them. (If all were gone who may be asked to go: ``serve``.)
 
 Counts that rule workloads out before anybody asks whether they fit (``serve``): a shape for which too few nodes have enough does
 not fit, whatever else it wishes. Which GPUs somebody would get is the answer of ``pack`` alone, who may be a victim of whom that of
 ``policy.preempting``: what is counted here may be too much, never too little.
 
 A *class* of askers is those with equally many ``instants_ms`` before their end: the instants until which nodes are kept.
-Pure functions of the columns; O(GPUs + allocations). Naive equivalent: ask ``find_gpus`` for every shape.
+Pure functions of the columns; O(GPUs). Naive equivalent: ask ``find_gpus`` for every shape.
 """
 
 from __future__ import annotations
@@ -31,13 +31,22 @@ def _before(instants_ms: I64, end_ms: int) -> int:
 @njit(cache=True)
 def measure_free(
     pool: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, until_ms: I64,
-    closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64, sums: I64,
+    closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64, sums: I64, node_free: I64, node_part: I64, node_last: I64,
+    lowest: I64,
 ) -> None:  # fmt: skip
-    """Fill in what is free now: ``nodes[class, k]``, ``shared[class]`` and ``sums[0]``; what may be freed becomes unknown."""
+    """Fill in what is free now: ``nodes[class, k]``, ``shared[class]`` and ``sums[0]``; what may be freed becomes unknown.
+
+    And for who keeps these counts current (``serve.Stock``), per node: GPUs free, the most free on one that is in use, and the last
+    class the node is not kept from; and per number of GPUs the lowest node on which exactly so many are free.
+    """
     classes, most = nodes.shape[0], nodes.shape[1] - 1
     nodes[:] = 0
     shared[:] = 0
     sums[:] = 0
+    node_free[:] = 0
+    node_part[:] = 0
+    node_last[:] = -1
+    lowest[:] = node_rows
     for node in range(node_rows):
         if node_pool[node] != pool:
             continue
@@ -49,13 +58,15 @@ def measure_free(
                 else:
                     largest = max(largest, WHOLE - used[gpu])
                 sums[0] += WHOLE - used[gpu]
-        if free == 0 and largest == 0:
-            continue
         last = classes - 1  # the last class it is not kept from
         if until_ms[node] > 0:
             last = min(last, _before(instants_ms, until_ms[node]))
         if closes_ms[node] > 0:
             last = min(last, _before(instants_ms, closes_ms[node]))
+        node_free[node], node_part[node], node_last[node] = free, largest, last
+        lowest[free] = min(lowest[free], node)
+        if free == 0 and largest == 0:
+            continue
         nodes[last, min(free, most)] += 1
         shared[last] = max(shared[last], largest)
     for one in range(classes - 2, -1, -1):
@@ -65,55 +76,3 @@ def measure_free(
     for one in range(classes):
         for k in range(most - 1, -1, -1):
             nodes[one, k] += nodes[one, k + 1]
-
-
-@njit(cache=True)
-def measure_freed(
-    pool: int, now_ms: int, quantum_ms: int, runs: int, run_pool: I64, phase: I64, placed: int, started: int, payer: I64,
-    unfunded: int, protected_until_ms: I64, idle_cycles: I64, off: NDArray[np.bool_], leaf: I64, milli: I64, took_ms: I64,
-    running: I64, allowance: I64, allocs: int, alloc_run: I64, alloc_gpu: I64, alloc_milli: I64, node_rows: int, node_pool: I64,
-    node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, until_ms: I64, evictable: I64, sums: I64,
-) -> None:  # fmt: skip
-    """Fill in what could be freed for somebody, were he allowed to take from every budget: ``evictable[0, k]``, ``sums[1:]``."""
-    keeps = running.copy()
-    for run in range(runs):
-        if off[run] and payer[run] == unfunded:
-            keeps[leaf[run]] -= milli[run]
-    eligible = np.zeros(runs, dtype=np.uint8)
-    gives, largest = np.zeros(len(running), dtype=np.int64), np.zeros(len(running), dtype=np.int64)
-    freed = 0
-    for run in range(runs):
-        if run_pool[run] != pool or (phase[run] != placed and phase[run] != started) or payer[run] != unfunded:
-            continue
-        if protected_until_ms[run] > now_ms:
-            continue
-        y = leaf[run]
-        if idle_cycles[run] == 1 or off[run]:
-            eligible[run] = 1
-            freed += milli[run]
-        elif not (took_ms[y] > 0 and now_ms - took_ms[y] < quantum_ms) and milli[run] < 2 * (keeps[y] - allowance[y]):
-            eligible[run] = 1
-            gives[y] += milli[run]
-            largest[y] = max(largest[y], milli[run])
-    for y in range(len(gives)):  # of one budget all gone must still leave it above: 2 given - smallest < room
-        if gives[y] > 0:
-            freed += min(gives[y], (2 * (keeps[y] - allowance[y]) + largest[y] - 1) // 2)
-    stays = np.zeros(len(used), dtype=np.int64)
-    for a in range(allocs):
-        if alloc_milli[a] > 0 and eligible[alloc_run[a]] == 0:
-            stays[alloc_gpu[a]] += alloc_milli[a]
-    evictable[:] = 0
-    shared, most = 0, evictable.shape[1] - 1
-    for node in range(node_rows):
-        if node_pool[node] != pool or until_ms[node] > 0:
-            continue
-        count = 0
-        for gpu in range(node_first[node], node_first[node] + node_gpus[node]):
-            if out[gpu] == 0 and held[gpu] == 0:
-                if stays[gpu] == 0:
-                    count += 1
-                shared = max(shared, WHOLE - stays[gpu])
-        evictable[0, min(count, most)] += 1
-    for k in range(most - 1, -1, -1):
-        evictable[0, k] += evictable[0, k + 1]
-    sums[1], sums[2], sums[3] = freed, shared, 1

@@ -2,7 +2,8 @@
 
 A cycle of a full cluster looks at a thousand budgets and a hundred thousand workloads to find that none of them can start. These
 kernels do that looking: they leave out whoever certainly gets nothing and stop at the first who might. They decide nothing by
-themselves: whether a workload fits is the answer of ``pack.find_gpus`` alone, here is only what rules it out beforehand.
+themselves: whether a workload fits is the answer of ``pack.find_gpus``, here is what rules it out beforehand, and the same answer
+for the plain case.
 
 - *Fair order*: from the root down, the child with the largest (allowance - running) / weight that has a ready leaf below it; by
   cross-multiplication, ties to the lower row; a weight of 0 counts as one millionth of a share. ``best`` keeps the choice of every
@@ -12,8 +13,12 @@ themselves: whether a workload fits is the answer of ``pack.find_gpus`` alone, h
 - *Tried*: per shape the earliest end of whoever found no place in this cycle: starts only take space, so nobody finds one from
   whom at least the same nodes are kept.
 - *Place*: what a budget keeps for its first in line (``policy.precedence``, where the rule is told).
+- *Starts*: where nothing but GPUs is asked for, and best fit chooses, the walk takes the GPUs itself and goes on: ``start_funded``
+  and ``start_all`` come back with many starts at once, of which the caller makes decisions. What is free (*stock*) and the room are
+  kept current with each. Naive equivalent: after every start fold it, measure the room anew, ask ``pack.find_gpus`` for the next.
 
-Pure functions of the columns and of what they keep in the arrays given.
+Pure functions of the columns and of what they keep in the arrays given. A hot loop takes its arrays out of their tuples once: each
+``jobs.waits`` counts a reference up and down, which costs more than the row that is read.
 """
 
 from __future__ import annotations
@@ -29,28 +34,27 @@ from apportion.core.units import BUCKET_MS, MAX_AMOUNT_GPU_US, MAX_ELAPSED_MS, N
 I64 = NDArray[np.int64]
 
 WHOLE = 1_000
+FEW = 32  # rows that are sorted by insertion
 PENDING = 2  # workload.state
+PLACED, STARTED, UNFUNDED = 1, 2, 2  # run.state, run.payer
+# columns of ``Jobs.waits``; what he needs of a node: GPUs, 0 = a fraction of one, -1 = something else beside them
+BUDGET, NODES, EACH, NEED, WISH, MIN_RUNTIME_MS, LEFT_MS, NOT_BEFORE_MS = range(8)
 IDLE_CYCLES, BUDGET_CLOSED, BALANCE_SPENT, ABOVE_ALLOWANCE, WITHIN_ALLOWANCE = range(5)  # what ``fundable`` answers
 UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be
 OPEN, UNFIT, STUCK = range(3)  # what is known of who is next: nothing; it does not fit; nor can it preempt anybody
+BOUND = 2  # ``Room.sums[3]``: what could be freed is at most what is said
+FULL, SCATTERED = 3, 4  # or: no more starts can be listed before those that are have been folded; room enough, and it does not fit
 
 
 class Jobs(NamedTuple):
     """Columns of workloads, and the queue."""
 
     queue: I64
+    gone: NDArray[np.uint8]  # per position of it: 1 = it has started in this cycle, whatever ``state`` says
     first: I64  # per budget row, its part of the queue
     last: I64
     state: I64
-    budget: I64
-    nodes: I64
-    milli_per_node: I64
-    gpus_milli: I64
-    wish: I64
-    min_runtime_ms: I64
-    expected_ms: I64
-    progress_ms: I64
-    not_before_ms: I64
+    waits: I64  # workload rows x ``state.queue.WAITS``: what does not change while somebody waits, in one place
 
 
 class Lines(NamedTuple):
@@ -118,6 +122,56 @@ class Tried(NamedTuple):
     counts: I64  # shapes, notes
 
 
+class Stock(NamedTuple):
+    """What each node has left, and from whom it is kept; current while the walk takes of it."""
+
+    free: I64  # per node of the pool: whole GPUs
+    part: I64  # the most that is free on a GPU in use
+    last: I64  # the last class the node is not kept from; -1 = a node of another pool
+    lowest: I64  # per number k: no lower node of the pool has exactly k whole GPUs free
+    used: I64  # per GPU: milli, and memory by fractions
+    used_mib: I64
+    out: I64  # columns of GPUs and of nodes
+    held: I64
+    node_of: I64
+    first_gpu: I64
+    gpus: I64
+    memory_mib: I64
+    until_ms: I64  # per node, as ``policy.reserving`` has them
+    holder: I64
+    closes_ms: I64
+
+
+class Runs(NamedTuple):
+    """Columns of runs and of what they hold, for what could be freed."""
+
+    sizes: I64  # runs, allocations; the columns are longer
+    pool: I64
+    phase: I64
+    payer: I64
+    protected_until_ms: I64
+    idle_cycles: I64
+    off: NDArray[np.bool_]  # demoted for doing no work
+    leaf: I64
+    milli: I64
+    took_ms: I64  # per budget
+    alloc_run: I64
+    alloc_gpu: I64
+    alloc_milli: I64
+
+
+class Starts(NamedTuple):
+    """Who has started, in order."""
+
+    workload: I64
+    why: I64  # what ``fundable`` answered
+    running: I64  # of its budget, before
+    first: I64  # where its GPUs begin in ``gpus``; one entry more than starts
+    gpus: I64
+    runs: I64  # the rows that the runs will have
+    counts: I64  # starts
+
+
 @njit(cache=True)
 def children(rows: int, pool: int, of_pool: I64, parent: I64, first_child: I64, next_sibling: I64) -> None:
     """Fill the lists of children, ascending."""
@@ -130,37 +184,44 @@ def children(rows: int, pool: int, of_pool: I64, parent: I64, first_child: I64, 
 
 
 @njit(cache=True)
-def _choose(lines: Lines, allowed: I64, taken: I64, line: int) -> None:
-    """Set ``best`` of an inner line by its children."""
-    champion = -1
-    row = lines.first_child[line]
+def _best(
+    first: int, next_sibling: I64, children: I64, weight: I64, best: I64, ready: I64, allowed: I64, taken: I64
+) -> int:  # fmt: skip
+    """Return which of the children that begin with ``first`` is to be served next, -1 = none."""
+    champion, row = -1, first
     while row >= 0:
-        open_ = lines.ready[row] > 0 if lines.children[row] == 0 else lines.best[row] >= 0
+        open_ = ready[row] > 0 if children[row] == 0 else best[row] >= 0
         if open_ and champion >= 0:
-            mine = (allowed[row] - taken[row]) * max(1, lines.weight[champion])
-            other = (allowed[champion] - taken[champion]) * max(1, lines.weight[row])
+            mine = (allowed[row] - taken[row]) * max(1, weight[champion])
+            other = (allowed[champion] - taken[champion]) * max(1, weight[row])
             if mine > other:
                 champion = row
         elif open_:
             champion = row
-        row = lines.next_sibling[row]
-    lines.best[line] = champion
+        row = next_sibling[row]
+    return champion
 
 
 @njit(cache=True)
 def choose_all(lines: Lines, allowed: I64, taken: I64) -> None:
     """Set ``best`` of all lines, by what each may run and what it runs, or keeps."""
-    for line in range(len(lines.best) - 1, -1, -1):
-        if lines.children[line] > 0:
-            _choose(lines, allowed, taken, line)
+    first_child, sibling, children, weight = lines.first_child, lines.next_sibling, lines.children, lines.weight
+    best, ready = lines.best, lines.ready
+    for line in range(len(best) - 1, -1, -1):
+        if children[line] > 0:
+            best[line] = _best(first_child[line], sibling, children, weight, best, ready, allowed, taken)
 
 
 @njit(cache=True)
 def _choose_above(lines: Lines, allowed: I64, taken: I64, leaf: int) -> None:
-    line = lines.parent[leaf]
+    parent, first_child, sibling, children, weight = (
+        lines.parent, lines.first_child, lines.next_sibling, lines.children, lines.weight,
+    )  # fmt: skip
+    best, ready = lines.best, lines.ready
+    line = parent[leaf]
     while line >= 0:
-        _choose(lines, allowed, taken, line)
-        line = lines.parent[line]
+        best[line] = _best(first_child[line], sibling, children, weight, best, ready, allowed, taken)
+        line = parent[line]
 
 
 @njit(cache=True)
@@ -197,16 +258,20 @@ def fundable(
 @njit(cache=True)
 def _funded(jobs: Jobs, lines: Lines, row: int, ahead_milli: int) -> int:
     return fundable(
-        jobs.budget[row], jobs.gpus_milli[row], jobs.min_runtime_ms[row], ahead_milli, lines.parent, lines.closed, lines.metered,
-        lines.granted_us, lines.charged_us, lines.reserved_us, lines.running, lines.allowance,
+        jobs.waits[row, BUDGET], _milli(jobs.waits, row), jobs.waits[row, MIN_RUNTIME_MS], ahead_milli, lines.parent, lines.closed,
+        lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running, lines.allowance,
     )  # fmt: skip
 
 
 @njit(cache=True)
 def _ends_ms(jobs: Jobs, row: int, now_ms: int) -> int:
-    if jobs.expected_ms[row] <= 0:
-        return NEVER_MS
-    return now_ms + max(0, jobs.expected_ms[row] - jobs.progress_ms[row])
+    left_ms = jobs.waits[row, LEFT_MS]
+    return now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
+
+
+@njit(cache=True)
+def _milli(waits: I64, row: int) -> int:
+    return waits[row, NODES] * waits[row, EACH]
 
 
 @njit(cache=True)
@@ -232,19 +297,24 @@ def _has_room(nodes: int, milli_per_node: int, counts: I64, shared_milli: int) -
 
 
 @njit(cache=True)
+def _listed(rows: I64, row: int) -> bool:
+    k = 0
+    while k < len(rows) and rows[k] != row:
+        k += 1
+    return k < len(rows)
+
+
+@njit(cache=True)
 def _holds(room: Room, row: int) -> bool:
-    found = False
-    for holder in room.holders:
-        found = found or holder == row
-    return found
+    return _listed(room.holders, row)
 
 
 @njit(cache=True)
 def _may_fit(jobs: Jobs, room: Room, row: int, class_: int) -> bool:
     """Tell whether the workload may fit; False rules it out."""
-    if jobs.wish[row] > 0:
+    if jobs.waits[row, WISH] > 0:
         return True
-    nodes, milli = jobs.nodes[row], jobs.milli_per_node[row]
+    nodes, milli = jobs.waits[row, NODES], jobs.waits[row, EACH]
     if _has_room(nodes, milli, room.nodes[class_], room.shared[class_]):
         return True
     return class_ > 0 and _has_room(nodes, milli, room.nodes[0], room.shared[0]) and _holds(room, row)
@@ -264,12 +334,19 @@ def note(tried: Tried, nodes: int, milli_per_node: int, wish: int, end_ms: int) 
 
 
 @njit(cache=True)
-def _was_tried(jobs: Jobs, room: Room, shapes: I64, count: int, row: int, class_: int) -> bool:
+def _among(shapes: I64, count: int, nodes: int, each: int, wish: int, instants_ms: I64, class_: int) -> bool:
+    """Tell whether a shape found no place for somebody from whom no more nodes are kept."""
     for k in range(count):
-        same = shapes[k, 0] == jobs.nodes[row] and shapes[k, 1] == jobs.milli_per_node[row] and shapes[k, 2] == jobs.wish[row]
-        if same and _before(room.instants_ms, shapes[k, 3]) <= class_:
+        same = shapes[k, 0] == nodes and shapes[k, 1] == each and shapes[k, 2] == wish
+        if same and _before(instants_ms, shapes[k, 3]) <= class_:
             return True
     return False
+
+
+@njit(cache=True)
+def _was_tried(jobs: Jobs, room: Room, shapes: I64, count: int, row: int, class_: int) -> bool:
+    waits = jobs.waits
+    return _among(shapes, count, waits[row, NODES], waits[row, EACH], waits[row, WISH], room.instants_ms, class_)
 
 
 @njit(cache=True)
@@ -281,9 +358,11 @@ def was_tried(jobs: Jobs, room: Room, tried: Tried, row: int, now_ms: int) -> bo
 @njit(cache=True)
 def first_in_line(jobs: Jobs, leaf: int, now_ms: int) -> int:
     """Return the first workload of a budget that may start now, -1 = none; idle-cycle work is nobody's first."""
+    queue, gone, state, waits = jobs.queue, jobs.gone, jobs.state, jobs.waits
     for position in range(jobs.first[leaf], jobs.last[leaf]):
-        row = jobs.queue[position]
-        if jobs.state[row] == PENDING and jobs.not_before_ms[row] <= now_ms and jobs.min_runtime_ms[row] > 0:
+        row = queue[position]
+        may = gone[position] == 0 and waits[row, NOT_BEFORE_MS] <= now_ms and waits[row, MIN_RUNTIME_MS] > 0
+        if may and state[row] == PENDING:
             return row
     return -1
 
@@ -302,16 +381,16 @@ def place(
     why = _funded(jobs, lines, head, 0)
     if why < ABOVE_ALLOWANCE:
         return
-    milli, entitled, running = jobs.gpus_milli[head], lines.entitled[leaf], lines.running[leaf]
+    milli, entitled, running = _milli(jobs.waits, head), lines.entitled[leaf], lines.running[leaf]
     lag_us = min(lines.lag_us[leaf], (lines.allowance[leaf] - entitled) * horizon_ms)
     capped = lines.allowance[leaf] < lines.wanted[leaf]
     fixed_ms = now_ms if why == WITHIN_ALLOWANCE else -1
     if starts_ms >= 0:
         fixed_ms = max(now_ms, starts_ms)
     _sort_ends(leaf, now_ms, ends)
-    last_ms, run = now_ms + MAX_ELAPSED_MS, ends.first[leaf]
+    last_ms, run, run_end_ms, run_milli, following = now_ms + MAX_ELAPSED_MS, ends.first[leaf], ends.end_ms, ends.milli, ends.next
     while True:
-        end_ms = ends.end_ms[run] if run >= 0 else last_ms
+        end_ms = run_end_ms[run] if run >= 0 else last_ms
         growth, instant_ms = min(entitled - running, 0 if capped else entitled), fixed_ms
         spare_us = lag_us + (2 * (entitled - running) - milli) * horizon_ms // 2
         if instant_ms < 0 and spare_us >= 0:
@@ -325,7 +404,7 @@ def place(
         if run < 0:
             return
         lag_us += growth * (end_ms - now_ms)
-        now_ms, running, run = end_ms, running - ends.milli[run], ends.next[run]
+        now_ms, running, run = end_ms, running - run_milli[run], following[run]
 
 
 @njit(cache=True)
@@ -346,24 +425,35 @@ def _sort_ends(leaf: int, now_ms: int, ends: Ends) -> None:
     if ends.sorted[leaf] == 1:
         return
     ends.sorted[leaf] = 1
-    count, run = 0, ends.first[leaf]
+    count, run, following, end_ms_of = 0, ends.first[leaf], ends.next, ends.end_ms
     while run >= 0:
         count += 1
-        run = ends.next[run]
+        run = following[run]
     if count == 0:
         return
+    workload, placed_ms, checkpoint_ms, expected_ms, progress_ms = (
+        ends.workload, ends.placed_ms, ends.checkpoint_ms, ends.expected_ms, ends.progress_ms,
+    )  # fmt: skip
     rows, times_ms, at, run = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), 0, ends.first[leaf]
     while run >= 0:
-        row, end_ms = ends.workload[run], ends.placed_ms[run] + UNKNOWN_RUNTIME_MS
-        if ends.expected_ms[row] > 0:
-            end_ms = ends.checkpoint_ms[run] + max(0, ends.expected_ms[row] - ends.progress_ms[row])
-        ends.end_ms[run] = max(end_ms, now_ms)
-        rows[at], times_ms[at] = run, ends.end_ms[run]
-        at, run = at + 1, ends.next[run]
-    order = np.argsort(times_ms, kind="mergesort")
-    ends.first[leaf] = rows[order[0]]
+        row, end_ms = workload[run], placed_ms[run] + UNKNOWN_RUNTIME_MS
+        if expected_ms[row] > 0:
+            end_ms = checkpoint_ms[run] + max(0, expected_ms[row] - progress_ms[row])
+        end_ms_of[run] = max(end_ms, now_ms)
+        rows[at], times_ms[at] = run, end_ms_of[run]
+        at, run = at + 1, following[run]
+    if count > FEW:
+        rows = rows[np.argsort(times_ms, kind="mergesort")]
+    else:
+        for k in range(1, count):  # by insertion: a few are sorted before anything is allocated
+            row, end_ms, at = rows[k], times_ms[k], k
+            while at > 0 and times_ms[at - 1] > end_ms:
+                rows[at], times_ms[at] = rows[at - 1], times_ms[at - 1]
+                at -= 1
+            rows[at], times_ms[at] = row, end_ms
+    ends.first[leaf] = rows[0]
     for k in range(count):
-        ends.next[rows[order[k]]] = rows[order[k + 1]] if k + 1 < count else -1
+        following[rows[k]] = rows[k + 1] if k + 1 < count else -1
 
 
 @njit(cache=True)
@@ -391,21 +481,7 @@ def look(
     shapes: I64, count: I64,
 ) -> None:  # fmt: skip
     """Find the first workload of ``leaf`` from ``position`` on that is worth trying; ready if it would be funded."""
-    lines.ready[leaf] = 0
-    if count[leaf] == shapes.shape[1] or blocked[leaf] > 0 or lines.running[leaf] + stuck_milli[leaf] >= lines.allowance[leaf]:
-        return  # in the last case nothing of it would be funded, however small
-    for at in range(position[leaf], jobs.last[leaf]):
-        row = jobs.queue[at]
-        if jobs.state[row] != PENDING or jobs.not_before_ms[row] > now_ms or jobs.min_runtime_ms[row] == 0:
-            continue
-        if count[leaf] > 0:
-            class_ = _before(room.instants_ms, _ends_ms(jobs, row, now_ms))
-            if _was_tried(jobs, room, shapes[leaf], count[leaf], row, class_):
-                continue
-        position[leaf], candidate[leaf] = at, row
-        if _funded(jobs, lines, row, stuck_milli[leaf]) == WITHIN_ALLOWANCE:
-            lines.ready[leaf] = 1
-        return
+    look_all(jobs, lines, room, np.full(1, leaf), now_ms, blocked, stuck_milli, position, candidate, shapes, count)
 
 
 @njit(cache=True)
@@ -414,8 +490,32 @@ def look_all(
     shapes: I64, count: I64,
 ) -> None:  # fmt: skip
     """Do so for many budgets."""
+    queue, gone, state, waits, last, instants_ms = jobs.queue, jobs.gone, jobs.state, jobs.waits, jobs.last, room.instants_ms
+    parent, closed, metered, granted_us, charged_us, reserved_us, running, allowance, ready = (
+        lines.parent, lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running,
+        lines.allowance, lines.ready,
+    )  # fmt: skip
     for leaf in leaves:
-        look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+        ready[leaf] = 0
+        if count[leaf] == shapes.shape[1] or blocked[leaf] > 0 or running[leaf] + stuck_milli[leaf] >= allowance[leaf]:
+            continue  # in the last case nothing of it would be funded, however small
+        for at in range(position[leaf], last[leaf]):
+            row = queue[at]
+            if gone[at] == 1 or waits[row, NOT_BEFORE_MS] > now_ms or waits[row, MIN_RUNTIME_MS] == 0 or state[row] != PENDING:
+                continue
+            if count[leaf] > 0:
+                left_ms = waits[row, LEFT_MS]
+                class_ = _before(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
+                if _among(shapes[leaf], count[leaf], waits[row, NODES], waits[row, EACH], waits[row, WISH], instants_ms, class_):
+                    continue
+            position[leaf], candidate[leaf] = at, row
+            answer = fundable(
+                leaf, _milli(waits, row), waits[row, MIN_RUNTIME_MS], stuck_milli[leaf], parent, closed, metered, granted_us,
+                charged_us, reserved_us, running, allowance,
+            )  # fmt: skip
+            if answer == WITHIN_ALLOWANCE:
+                ready[leaf] = 1
+            break
 
 
 @njit(cache=True)
@@ -426,25 +526,25 @@ def note_stuck(
     """A funded workload can neither start nor preempt: its shape need not be tried again for its budget, whose part it keeps."""
     row = candidate[leaf]
     k = count[leaf]
-    shapes[leaf, k, 0], shapes[leaf, k, 1] = jobs.nodes[row], jobs.milli_per_node[row]
-    shapes[leaf, k, 2], shapes[leaf, k, 3] = jobs.wish[row], _ends_ms(jobs, row, now_ms)
+    shapes[leaf, k, 0], shapes[leaf, k, 1] = jobs.waits[row, NODES], jobs.waits[row, EACH]
+    shapes[leaf, k, 2], shapes[leaf, k, 3] = jobs.waits[row, WISH], _ends_ms(jobs, row, now_ms)
     count[leaf] += 1
     position[leaf] += 1
-    line = leaf
+    line, milli, parent = leaf, _milli(jobs.waits, row), lines.parent
     while line >= 0:
-        stuck_milli[line] += jobs.gpus_milli[row]
-        taken[line] += jobs.gpus_milli[row]
-        line = lines.parent[line]
+        stuck_milli[line] += milli
+        taken[line] += milli
+        line = parent[line]
 
 
 @njit(cache=True)
 def _may_preempt(jobs: Jobs, room: Room, row: int) -> bool:
     """Tell whether the workload may find victims; False rules it out. What may be freed must be known."""
-    if room.sums[0] + room.sums[1] < jobs.gpus_milli[row] or room.sums[1] == 0:
+    if room.sums[0] + room.sums[1] < _milli(jobs.waits, row) or room.sums[1] == 0:
         return False
-    if jobs.wish[row] > 0 or _holds(room, row):
+    if jobs.waits[row, WISH] > 0 or _holds(room, row):
         return True
-    return _has_room(jobs.nodes[row], jobs.milli_per_node[row], room.evictable[0], room.sums[2])
+    return _has_room(jobs.waits[row, NODES], jobs.waits[row, EACH], room.evictable[0], room.sums[2])
 
 
 @njit(cache=True)
@@ -478,6 +578,15 @@ def next_funded(
 
 
 @njit(cache=True)
+def _next_open(seen: NDArray[np.uint8], start: int, end: int, idle_cycles: int) -> int:
+    """Return the first position that was not found to be out, nor of the other class; -1 = there is none."""
+    for at in range(start, end):
+        if seen[at] == UNSEEN or (seen[at] != OUT and (seen[at] == FOR_IDLE) == (idle_cycles == 1)):
+            return at
+    return -1
+
+
+@njit(cache=True)
 def _candidate(
     jobs: Jobs, room: Room, places: Places, tried: Tried, leaf: int, start: int, now_ms: int, horizon_ms: int,
     in_time_free: int, idle_cycles: int, seen: NDArray[np.uint8],
@@ -492,32 +601,87 @@ def _candidate(
     head, head_ms, spare_us = -1, 0, 0
     if idle_cycles == 0:
         head, head_ms, spare_us = places.head[leaf], places.until_ms[leaf], places.spare_us[leaf]
+    queue, gone, state, waits, counts, shared = jobs.queue, jobs.gone, jobs.state, jobs.waits, room.nodes, room.shared
+    instants_ms, holders, profile, shapes, tried_count = room.instants_ms, room.holders, room.profile, tried.shapes, tried.counts[0]
+    most, limit_ms = counts.shape[1], np.empty(counts.shape[1], dtype=np.int64)
+    _limits(counts, instants_ms, limit_ms)
     for at in range(start, jobs.last[leaf]):
-        if seen[at] != UNSEEN and (seen[at] == OUT or (seen[at] == FOR_IDLE) != (idle_cycles == 1)):
+        known = seen[at]
+        if known != UNSEEN and (known == OUT or (known == FOR_IDLE) != (idle_cycles == 1)):
             continue
-        row = jobs.queue[at]
         seen[at] = OUT  # until it is found to be more
-        if jobs.wish[row] == 0 and not _has_room(jobs.nodes[row], jobs.milli_per_node[row], room.nodes[0], room.shared[0]):
+        row = queue[at]
+        left_ms = waits[row, LEFT_MS]
+        end_ms = now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
+        nodes, each = waits[row, NODES], waits[row, EACH]
+        if waits[row, WISH] == 0 and (each > WHOLE * (most - 1) or end_ms > limit_ms[max(1, each // WHOLE)]):
+            if each > WHOLE * (most - 1) or (each >= WHOLE and counts[0, each // WHOLE] < nodes):
+                continue  # no node has so much, not even of those that are kept
+            class_ = _before(instants_ms, end_ms)
+            if each >= WHOLE or shared[class_] < each:  # nor has one that is not kept from it; unless they are kept for it
+                if each < WHOLE and counts[0, 1] == 0 and shared[0] < each:
+                    continue
+                if not _listed(holders, row):
+                    continue
+        if gone[at] == 1 or waits[row, NOT_BEFORE_MS] > now_ms or state[row] != PENDING:
             continue
-        if jobs.state[row] != PENDING or jobs.not_before_ms[row] > now_ms:
+        class_ = _before(instants_ms, end_ms)
+        few = nodes > 1 and waits[row, WISH] == 0 and counts[class_, each // WHOLE] < nodes
+        if few and (counts[0, each // WHOLE] < nodes or not _listed(holders, row)):
             continue
-        end_ms = _ends_ms(jobs, row, now_ms)
-        class_ = _before(room.instants_ms, end_ms)
-        if not _may_fit(jobs, room, row, class_) or _was_tried(jobs, room, tried.shapes, tried.counts[0], row, class_):
+        if tried_count > 0 and _among(shapes, tried_count, nodes, each, waits[row, WISH], instants_ms, class_):
             continue
-        if len(room.profile) > 0 and not _leaves_plan(room.profile, jobs.gpus_milli[row], _buckets(end_ms, now_ms)):
+        if len(profile) > 0 and not _leaves_plan(profile, _milli(waits, row), _buckets(end_ms, now_ms)):
             continue
-        seen[at] = FOR_IDLE if jobs.min_runtime_ms[row] == 0 else FOR_ALL
+        seen[at] = FOR_IDLE if waits[row, MIN_RUNTIME_MS] == 0 else FOR_ALL
         if (seen[at] == FOR_IDLE) != (idle_cycles == 1):
             continue
         if head >= 0 and row != head:
             used_ms = max(0, head_ms - now_ms) + horizon_ms
             if end_ms <= head_ms:
                 used_ms = 0 if in_time_free == 1 else end_ms - now_ms
-            if jobs.gpus_milli[row] * used_ms > spare_us:
+            if _milli(waits, row) * used_ms > spare_us:
                 continue
         return at
     return -1
+
+
+@njit(cache=True)
+def _limits(counts: I64, instants_ms: I64, limit_ms: I64) -> None:
+    """Fill ``limit_ms[k]``: by when who asks for k GPUs of a node must be over; what is kept from a class is from those above."""
+    for k in range(len(limit_ms)):
+        class_ = 0
+        while class_ < len(instants_ms) and counts[class_ + 1, k] > 0:
+            class_ += 1
+        limit_ms[k] = NEVER_MS if class_ == len(instants_ms) else instants_ms[class_]
+        if counts[0, k] == 0:
+            limit_ms[k] = -1
+
+
+@njit(cache=True)
+def rule_out(jobs: Jobs, room: Room, now_ms: int, seen: NDArray[np.uint8]) -> None:
+    """Mark in ``seen`` who needs more of a node than there is for him; starts only take, so that holds for the rest of the cycle.
+
+    One look at each who waits, in which as little as possible is asked: nine of ten go so in a full cluster.
+    """
+    queue, waits, counts, shared, instants_ms = jobs.queue, jobs.waits, room.nodes, room.shared, room.instants_ms
+    most, limit_ms = counts.shape[1], np.empty(counts.shape[1], dtype=np.int64)
+    _limits(counts, instants_ms, limit_ms)
+    if most > 1:
+        class_ = len(instants_ms)
+        while class_ >= 0 and counts[class_, 1] == 0 and shared[class_] == 0:
+            class_ -= 1
+        limit_ms[0] = -1 if class_ < 0 else NEVER_MS if class_ == len(instants_ms) else instants_ms[class_]
+    for at in range(len(queue)):
+        row = queue[at]
+        need, left_ms = waits[row, NEED], waits[row, LEFT_MS]
+        if need >= most or (need >= 0 and min(now_ms + left_ms, NEVER_MS) > limit_ms[need]):
+            seen[at] = OUT
+    for k in range(len(room.holders)):
+        leaf = waits[room.holders[k], BUDGET]
+        for at in range(jobs.first[leaf], jobs.last[leaf]):
+            if queue[at] == room.holders[k]:
+                seen[at] = UNSEEN
 
 
 @njit(cache=True)
@@ -542,28 +706,31 @@ def fair_order(jobs: Jobs, lines: Lines, root: int, now_ms: int, taken: I64, row
 
     ``buckets`` gets how long each takes. Work on idle cycles is not planned. ``lines.ready`` must tell of whom something waits.
     """
-    at, count = jobs.first.copy(), 0
-    choose_all(lines, lines.allowance, taken)
+    at, count, last, queue, state, waits = jobs.first.copy(), 0, jobs.last, jobs.queue, jobs.state, jobs.waits
+    parent, ready, allowance = lines.parent, lines.ready, lines.allowance
+    choose_all(lines, allowance, taken)
     while count < len(rows):
         leaf = next_leaf(lines, root)
         if leaf < 0:
             break
         row = -1
-        while at[leaf] < jobs.last[leaf] and row < 0:
-            other = jobs.queue[at[leaf]]
-            if jobs.state[other] == PENDING and jobs.not_before_ms[other] <= now_ms and jobs.min_runtime_ms[other] > 0:
+        while at[leaf] < last[leaf] and row < 0:
+            other = queue[at[leaf]]
+            may = waits[other, NOT_BEFORE_MS] <= now_ms and waits[other, MIN_RUNTIME_MS] > 0
+            if may and state[other] == PENDING:
                 row = other
             at[leaf] += 1
         if row < 0:
-            lines.ready[leaf] = 0
+            ready[leaf] = 0
         else:
-            rows[count], buckets[count] = row, _buckets(_ends_ms(jobs, row, now_ms), now_ms)
+            left_ms = waits[row, LEFT_MS]
+            rows[count], buckets[count] = row, _buckets(now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS, now_ms)
             count += 1
-            line = leaf
+            line, milli = leaf, _milli(waits, row)
             while line >= 0:
-                taken[line] += jobs.gpus_milli[row]
-                line = lines.parent[line]
-        _choose_above(lines, lines.allowance, taken, leaf)
+                taken[line] += milli
+                line = parent[line]
+        _choose_above(lines, allowance, taken, leaf)
     return count
 
 
@@ -613,9 +780,11 @@ def next_of_all(
         leaf = next_leaf(lines, root)
         if leaf < 0:
             return -1
-        if idle_cycles == 0 and places.known[leaf] == 0:
-            _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
-        at = _candidate(jobs, room, places, tried, leaf, position[leaf], now_ms, horizon_ms, in_time_free, idle_cycles, seen)
+        at = _next_open(seen, position[leaf], jobs.last[leaf], idle_cycles)
+        if at >= 0:
+            if idle_cycles == 0 and places.known[leaf] == 0:
+                _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
+            at = _candidate(jobs, room, places, tried, leaf, at, now_ms, horizon_ms, in_time_free, idle_cycles, seen)
         if at >= 0:
             position[leaf] = at
             return leaf
@@ -635,8 +804,320 @@ def funded_since(
 
     Who was funded when GPUs were freed for it, still is.
     """
+    waits, parent, closed, metered, granted_us, charged_us, reserved_us, running, allowance = (
+        jobs.waits, lines.parent, lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running,
+        lines.allowance,
+    )  # fmt: skip
     for k in range(len(rows)):
         row = rows[k]
         since_ms[k] = 0
-        if heads[k] == 1 and (hold[row] == hold_funded or _funded(jobs, lines, row, 0) == WITHIN_ALLOWANCE):
+        if heads[k] == 0:
+            continue
+        answer = fundable(
+            waits[row, BUDGET], _milli(waits, row), waits[row, MIN_RUNTIME_MS], 0, parent, closed, metered, granted_us, charged_us,
+            reserved_us, running, allowance,
+        )  # fmt: skip
+        if hold[row] == hold_funded or answer == WITHIN_ALLOWANCE:
             since_ms[k] = funded_ms[row] if funded_ms[row] > 0 else now_ms
+
+
+@njit(cache=True)
+def _kept_from(until_ms: I64, holder: I64, closes_ms: I64, node: int, row: int, over_ms: int) -> bool:
+    """Tell whether the node is kept from a workload that is over at ``over_ms``: for somebody else, or because it is drained."""
+    theirs = until_ms[node] > 0 and holder[node] != row + 1 and until_ms[node] < over_ms
+    return theirs or (closes_ms[node] > 0 and closes_ms[node] < over_ms)
+
+
+@njit(cache=True)
+def _pick_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I64, gpus: I64, at: int) -> None:
+    """Write ``need`` free GPUs of a node: an aligned block if the number is a power of two and one is free, else the lowest."""
+    if need & (need - 1) == 0:
+        for start in range(first, first + size - need + 1, need):
+            free = 0
+            while free < need and used[start + free] == 0 and out[start + free] == 0 and held[start + free] == 0:
+                free += 1
+            if free == need:
+                for k in range(need):
+                    gpus[at + k] = start + k
+                return
+    for gpu in range(first, first + size):
+        if need > 0 and used[gpu] == 0 and out[gpu] == 0 and held[gpu] == 0:
+            gpus[at] = gpu
+            at, need = at + 1, need - 1
+
+
+@njit(cache=True)
+def _pick_part(stock: Stock, row: int, milli: int, over_ms: int) -> int:
+    """Return the most used GPU with room, and memory, for a fraction; -1 = none that is in use."""
+    part, used, used_mib, out, held = stock.part, stock.used, stock.used_mib, stock.out, stock.held
+    first_gpu, gpus, memory_mib = stock.first_gpu, stock.gpus, stock.memory_mib
+    until_ms, holder, closes_ms = stock.until_ms, stock.holder, stock.closes_ms
+    best = -1
+    for node in range(len(part)):
+        if part[node] < milli or _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
+            continue
+        left_mib = memory_mib[node] - memory_mib[node] * milli // WHOLE
+        for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
+            taken = used[gpu]
+            if taken == 0 or taken + milli > WHOLE or out[gpu] > 0 or held[gpu] > 0 or used_mib[gpu] > left_mib:
+                continue
+            if best < 0 or taken > used[best]:
+                best = gpu
+        if best >= 0 and used[best] + milli == WHOLE:
+            break  # none is used more that has room
+    return best
+
+
+@njit(cache=True)
+def _pick(stock: Stock, counts: I64, row: int, nodes: int, milli_per_node: int, over_ms: int, gpus: I64, at: int) -> int:
+    """Write the GPUs that a workload without wishes gets by best fit, as ``pack.find_gpus`` chooses; returns how many, 0 = none.
+
+    ``counts[0, k]`` nodes of the pool, kept or not, have at least k GPUs free.
+    """
+    if milli_per_node < WHOLE:
+        best = _pick_part(stock, row, milli_per_node, over_ms)
+        if best >= 0:
+            gpus[at] = best
+            return 1
+    need, taken = max(1, milli_per_node // WHOLE), 0
+    free, last, lowest, first_gpu, size = stock.free, stock.last, stock.lowest, stock.first_gpu, stock.gpus
+    used, out, held = stock.used, stock.out, stock.held
+    until_ms, holder, closes_ms = stock.until_ms, stock.holder, stock.closes_ms
+    for level in range(need, counts.shape[1]):
+        if counts[0, level] == (counts[0, level + 1] if level + 1 < counts.shape[1] else 0):
+            continue
+        node, first = lowest[level], True
+        while node < len(free) and taken < nodes:
+            if free[node] == level and last[node] >= 0:
+                if first:
+                    lowest[level], first = node, False
+                if not _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
+                    _pick_on_node(first_gpu[node], size[node], need, used, out, held, gpus, at + taken * need)
+                    taken += 1
+            node += 1
+        if taken == nodes:
+            return nodes * need
+    return 0
+
+
+@njit(cache=True)
+def _share_anew(stock: Stock, room: Room) -> None:
+    """Set ``room.shared`` by what each node has on GPUs that are in use."""
+    shared, part, last = room.shared, stock.part, stock.last
+    shared[:] = 0
+    for node in range(len(part)):
+        if last[node] >= 0 and part[node] > shared[last[node]]:
+            shared[last[node]] = part[node]
+    for class_ in range(len(shared) - 2, -1, -1):
+        shared[class_] = max(shared[class_], shared[class_ + 1])
+
+
+@njit(cache=True)
+def take_gpus(stock: Stock, room: Room, gpus: I64, milli_each: int) -> None:
+    """Take so much of each GPU out of stock and room; what could be freed is no longer known.
+
+    Naive equivalent: take it, and ``room.measure_free`` everything anew.
+    """
+    counts, shared, node_of, used, out, held = room.nodes, room.shared, stock.node_of, stock.used, stock.out, stock.held
+    first_gpu, size, memory_mib, free_on, part_on = stock.first_gpu, stock.gpus, stock.memory_mib, stock.free, stock.part
+    most, shrunk, at = counts.shape[1] - 1, False, 0
+    while at < len(gpus):
+        node = node_of[gpus[at]]
+        while at < len(gpus) and node_of[gpus[at]] == node:
+            gpu = gpus[at]
+            used[gpu] += milli_each
+            if milli_each < WHOLE:
+                stock.used_mib[gpu] += memory_mib[node] * milli_each // WHOLE
+            at += 1
+        free, part = 0, 0
+        for gpu in range(first_gpu[node], first_gpu[node] + size[node]):
+            if out[gpu] == 0 and held[gpu] == 0:
+                if used[gpu] == 0:
+                    free += 1
+                else:
+                    part = max(part, WHOLE - used[gpu])
+        for class_ in range(stock.last[node] + 1):
+            for k in range(min(free, most) + 1, min(free_on[node], most) + 1):
+                counts[class_, k] -= 1
+            if free == 0 and part == 0:
+                counts[class_, 0] -= 1
+            shrunk = shrunk or (part < part_on[node] and shared[class_] == part_on[node])
+            shared[class_] = max(shared[class_], part)
+        free_on[node], part_on[node] = free, part
+        stock.lowest[free] = min(stock.lowest[free], node)
+    if shrunk:
+        _share_anew(stock, room)
+    room.sums[0] -= len(gpus) * milli_each
+
+
+@njit(cache=True)
+def _start(
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, at: int, over_ms: int
+) -> bool:
+    """List the start of the workload at a position of the queue, if it fits: everything it changes is current then."""
+    row, count, waits = jobs.queue[at], starts.counts[0], jobs.waits
+    nodes, milli_per_node, milli = waits[row, NODES], waits[row, EACH], _milli(waits, row)
+    min_runtime_ms = waits[row, MIN_RUNTIME_MS]
+    begin = starts.first[count]
+    taken = _pick(stock, room.nodes, row, nodes, milli_per_node, over_ms, starts.gpus, begin)
+    if taken == 0:
+        return False
+    line, parent, running, reserved_us = waits[row, BUDGET], lines.parent, lines.running, lines.reserved_us
+    why = _funded(jobs, lines, row, 0)
+    starts.workload[count], starts.why[count], starts.running[count] = row, why, running[line]
+    starts.first[count + 1] = begin + taken
+    starts.counts[0] += 1
+    take_gpus(stock, room, starts.gpus[begin : begin + taken], min(WHOLE, milli_per_node))
+    jobs.gone[at] = 1
+    promised_us = milli * min_runtime_ms if why == WITHIN_ALLOWANCE else 0
+    while line >= 0:
+        if min_runtime_ms > 0:
+            running[line] += milli
+        reserved_us[line] += promised_us
+        line = parent[line]
+    return True
+
+
+@njit(cache=True)
+def _listable(jobs: Jobs, starts: Starts, row: int) -> bool:
+    """Tell whether there is place for one more start."""
+    count, waits = starts.counts[0], jobs.waits
+    needed = waits[row, NODES] * max(1, waits[row, EACH] // WHOLE)
+    return count < len(starts.workload) and starts.first[count] + needed <= len(starts.gpus)
+
+
+@njit(cache=True)
+def measure_freed(lines: Lines, room: Room, stock: Stock, runs: Runs, pool: int, now_ms: int, quantum_ms: int) -> None:
+    """Fill in what could be freed for somebody, were he allowed to take from every budget: ``evictable[0, k]``, ``sums[1:]``.
+
+    Who may be a victim of whom is the answer of ``policy.preempting``: what is counted here may be too much, never too little. Who
+    is listed as started is paid by his budget, and may not go.
+    """
+    running, allowance, stays, held, out = lines.running, lines.allowance, stock.used.copy(), stock.held, stock.out
+    phase, payer, protected_until_ms, leaf, milli, off = (
+        runs.phase, runs.payer, runs.protected_until_ms, runs.leaf, runs.milli, runs.off,
+    )  # fmt: skip
+    run_pool, idle_cycles, took_ms, count = runs.pool, runs.idle_cycles, runs.took_ms, runs.sizes[0]
+    keeps = running.copy()
+    for run in range(count):
+        if off[run] and payer[run] == UNFUNDED:
+            keeps[leaf[run]] -= milli[run]
+    eligible = np.zeros(count, dtype=np.uint8)
+    gives, largest = np.zeros(len(running), dtype=np.int64), np.zeros(len(running), dtype=np.int64)
+    freed = 0
+    for run in range(count):
+        if run_pool[run] != pool or (phase[run] != PLACED and phase[run] != STARTED) or payer[run] != UNFUNDED:
+            continue
+        if protected_until_ms[run] > now_ms:
+            continue
+        y = leaf[run]
+        if idle_cycles[run] == 1 or off[run]:
+            eligible[run] = 1
+            freed += milli[run]
+        elif not (took_ms[y] > 0 and now_ms - took_ms[y] < quantum_ms) and milli[run] < 2 * (keeps[y] - allowance[y]):
+            eligible[run] = 1
+            gives[y] += milli[run]
+            largest[y] = max(largest[y], milli[run])
+    for y in range(len(gives)):  # of one budget all gone must still leave it above: 2 given - smallest < room
+        if gives[y] > 0:
+            freed += min(gives[y], (2 * (keeps[y] - allowance[y]) + largest[y] - 1) // 2)
+    alloc_run, alloc_gpu, alloc_milli = runs.alloc_run, runs.alloc_gpu, runs.alloc_milli
+    if freed > 0:
+        for a in range(runs.sizes[1]):
+            if alloc_milli[a] > 0 and eligible[alloc_run[a]] == 1:
+                stays[alloc_gpu[a]] -= alloc_milli[a]
+    evictable, last, until_ms, first_gpu, gpus = room.evictable, stock.last, stock.until_ms, stock.first_gpu, stock.gpus
+    evictable[:] = 0
+    shared, most = 0, evictable.shape[1] - 1
+    for node in range(len(last)):
+        if last[node] < 0 or until_ms[node] > 0:
+            continue
+        able = 0
+        for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
+            if out[gpu] == 0 and held[gpu] == 0:
+                if stays[gpu] == 0:
+                    able += 1
+                shared = max(shared, WHOLE - stays[gpu])
+        evictable[0, min(able, most)] += 1
+    for k in range(most - 1, -1, -1):
+        evictable[0, k] += evictable[0, k + 1]
+    room.sums[1], room.sums[2], room.sums[3] = freed, shared, 1
+
+
+@njit(cache=True)
+def start_funded(
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, runs: Runs, pool: int, quantum_ms: int, root: int,
+    now_ms: int, plain: int, kept_all: int, ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
+    candidate: I64, shapes: I64, count: I64, found: I64,
+) -> int:  # fmt: skip
+    """Start who is funded and fits, as long as nothing else is to be decided; then the same as ``next_funded``.
+
+    What may be freed is measured where that must be known.
+
+    ``plain`` 0: nobody is started here. What could be freed stays an upper bound (``sums[3]`` 2) so long as a budget is not above
+    its allowance after a start: nothing of it may go then. Else it is no longer known.
+    """
+    while True:
+        leaf = next_funded(
+            jobs, lines, room, root, now_ms, kept_all, ask_all, blocked, stuck_milli, taken, position, candidate, shapes, count,
+            found,
+        )  # fmt: skip
+        if leaf >= 0 and found[0] == UNFIT and room.sums[3] != 1:
+            measure_freed(lines, room, stock, runs, pool, now_ms, quantum_ms)
+            continue
+        if leaf < 0 or found[0] != OPEN or plain == 0 or jobs.waits[candidate[leaf], WISH] > 0:
+            return leaf
+        row = candidate[leaf]
+        if not _listable(jobs, starts, row):
+            found[0] = FULL
+            return leaf
+        if not _start(jobs, lines, room, stock, starts, position[leaf], _ends_ms(jobs, row, now_ms)):
+            found[0] = SCATTERED
+            return leaf
+        room.sums[3] = BOUND if room.sums[3] > 0 and lines.running[leaf] <= lines.allowance[leaf] else 0
+        line, parent, running = leaf, lines.parent, lines.running
+        while line >= 0:
+            taken[line] = running[line] + stuck_milli[line]
+            line = parent[line]
+        look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+        _choose_above(lines, lines.allowance, taken, leaf)
+
+
+@njit(cache=True)
+def start_all(
+    jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, tried: Tried, stock: Stock, starts: Starts, root: int,
+    now_ms: int, horizon_ms: int, starts_ms: I64, plain: int, in_time_free: int, idle_cycles: int, seen: NDArray[np.uint8],
+    allowed: I64, position: I64, found: I64,
+) -> int:  # fmt: skip
+    """Start who may and fits, as long as nothing else is to be decided; then the same as ``next_of_all``."""
+    found[0] = OPEN
+    while True:
+        leaf = next_of_all(
+            jobs, lines, room, ends, places, tried, root, now_ms, horizon_ms, starts_ms, in_time_free, idle_cycles, seen, allowed,
+            position,
+        )  # fmt: skip
+        if leaf < 0:
+            return leaf
+        at = position[leaf]
+        row = jobs.queue[at]
+        if plain == 0 or jobs.waits[row, WISH] > 0:
+            return leaf
+        if not _listable(jobs, starts, row):
+            found[0] = FULL
+            return leaf
+        over_ms = _ends_ms(jobs, row, now_ms)
+        if _start(jobs, lines, room, stock, starts, at, over_ms):
+            room.sums[3] = 0
+            if len(room.profile) > 0:
+                for t in range(min(_buckets(over_ms, now_ms), len(room.profile))):
+                    room.profile[t] -= _milli(jobs.waits, row)
+            else:
+                if jobs.waits[row, MIN_RUNTIME_MS] > 0:
+                    end_ms = now_ms + UNKNOWN_RUNTIME_MS if over_ms == NEVER_MS else over_ms
+                    add_end(starts.runs[starts.counts[0] - 1], leaf, end_ms, _milli(jobs.waits, row), now_ms, ends)
+                places.known[leaf] = 0
+        elif tried.counts[1] >= len(tried.shapes):
+            lines.ready[leaf] = 0
+        else:
+            note(tried, jobs.waits[row, NODES], jobs.waits[row, EACH], jobs.waits[row, WISH], over_ms)
+        _choose_above(lines, allowed, lines.running, leaf)

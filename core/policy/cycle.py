@@ -7,11 +7,14 @@ what still waits.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from apportion.core.decisions import WorkloadAdmitted
 from apportion.core.policy import closing, draining, expire, explaining, funding, granting, idling, placing, resizing
 from apportion.core.policy.emit import Emit
+from apportion.core.policy.funding import Shares
 from apportion.core.state import schema
 from apportion.core.state.asks import choices_of
 from apportion.core.state.codes import REFUSALS
@@ -20,6 +23,14 @@ from apportion.core.state.state import State
 
 def run_cycle(state: State, emit: Emit) -> None:
     """Emit all decisions of the cycle that the folded tick asks for."""
+    shares = before_starts(state, emit)
+    reservations = placing.place_all(state, emit, shares)
+    funding.demote_spent(state, emit, shares)
+    explaining.explain(state, emit, shares, reservations)
+
+
+def before_starts(state: State, emit: Emit) -> Shares:
+    """Emit what a cycle decides before anybody may start; returns what it knows of budgets then."""
     state.mixes.clear()  # whoever looked before, the cycle looks for itself
     for refusal in list(state.refused):
         emit(refusal)
@@ -36,32 +47,40 @@ def run_cycle(state: State, emit: Emit) -> None:
     shares = funding.shares_of(state)
     funding.fund_runs(state, emit, shares)
     draining.ask_to_go(state, emit, shares)
-    reservations = placing.place_all(state, emit, shares)
-    funding.demote_spent(state, emit, shares)
-    explaining.explain(state, emit, shares, reservations)
+    return shares
 
 
 def admit(state: State, emit: Emit) -> None:
     """Admit what was submitted since the last cycle, in order of submission."""
-    table, choice = state.workload, state.choice.cells
+    table = state.workload
     new = [int(row) for row in np.flatnonzero(table.column("state") == schema.NEW)]
-    for row in sorted(new, key=lambda r: int(table.event_seq[r])):
-        named = choices_of(state, row)
-        accepted = [state.pool.keys[choice.pool[each]] for each in named if not choice.refusal[each]]
-        emit(
+    if not new:
+        return
+    cells, keys = table.cells, table.keys
+    emit.all(
+        [
             WorkloadAdmitted(
-                workload=table.keys[row],
-                event_seq=int(table.event_seq[row]),
-                budget=state.budget_path(int(table.budget[row])),
-                pool=state.pool.keys[int(table.pool[row])],
-                nodes=int(table.nodes[row]),
-                milli_per_node=int(table.milli_per_node[row]),
-                min_runtime_ms=int(table.min_runtime_ms[row]),
-                others=tuple(accepted[1:]),
-                skipped={
-                    state.choice.keys[each].partition(" ")[2]: REFUSALS[choice.refusal[each] - 1].value
-                    for each in named
-                    if choice.refusal[each]
-                },
+                workload=keys[row],
+                event_seq=cells.event_seq[row],
+                budget=state.budget_path(cells.budget[row]),
+                pool=state.pool.keys[cells.pool[row]],
+                nodes=cells.nodes[row],
+                milli_per_node=cells.milli_per_node[row],
+                min_runtime_ms=cells.min_runtime_ms[row],
+                **(_choices(state, row) if cells.choices[row] else {}),
             )
-        )
+            for row in sorted(new, key=lambda row: cells.event_seq[row])
+        ]
+    )
+
+
+def _choices(state: State, row: int) -> dict[str, Any]:
+    """Return the other pools that may take it, and why others that it named cannot."""
+    choice, named = state.choice.cells, choices_of(state, row)
+    accepted = [state.pool.keys[choice.pool[each]] for each in named if not choice.refusal[each]]
+    skipped = {
+        state.choice.keys[each].partition(" ")[2]: REFUSALS[choice.refusal[each] - 1].value
+        for each in named
+        if choice.refusal[each]
+    }
+    return {"others": tuple(accepted[1:]), "skipped": skipped}

@@ -69,29 +69,32 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     row, ahead, head, slot, class_ = (waiting[:, column].copy() for column in range(5))
     serve.funded_since(jobs, lines_of(state, shares), now_ms, table.hold, schema.HOLD_FUNDED, row, head, table.funded_ms, since_ms)
     told: dict[tuple[int, int], tuple[Pending, dict[str, int]]] = {}  # by slot and class: numbers may tell of nodes that are kept
+    offers = Offers(state)
     code = np.zeros(made_slots + 1, dtype=np.int64)  # the last one for those with a reason of their own
     for number, one in enumerate(rep[:made_slots].tolist()):
-        answer = told[number, int(class_[one])] = _reason(state, reservations, int(row[one]), int(ahead[one]))
+        answer = told[number, int(class_[one])] = _reason(state, reservations, int(row[one]), int(ahead[one]), offers)
         code[number] = PENDING_CODE[answer[0].value]
     planned = _planned(state, reservations, row, head)
-    known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row])
-    known &= ~_moved(planned, table.planned_ms[row])
-    elsewhere = _elsewhere(state, reservations, row)
+    moved, elsewhere = _moved(planned, table.planned_ms[row]), _elsewhere(state, reservations, row, offers)
+    known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row]) & ~moved
     known[[at for at, (news, _reasons) in elsewhere.items() if news]] = False
-    for at in np.flatnonzero(~known).tolist():
-        workload, others, _head, number, kind = waiting[at].tolist()
-        since = int(since_ms[at])
+    fresh = np.flatnonzero(~known)
+    said = list[PendingExplained]()
+    columns = (fresh, waiting[fresh], since_ms[fresh], planned[fresh], moved[fresh])
+    for at, (workload, others, _head, number, kind), since, plan_ms, news in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
         found = told.get((number, kind)) if number >= 0 else None
         if found is None:
-            found = _reason(state, reservations, workload, others)
+            found = _reason(state, reservations, workload, others, offers)
             if number >= 0:
                 told[number, kind] = found
         reason, numbers = found[0], dict(found[1])
-        plan_ms, told_ms = int(planned[at]), int(table.planned_ms[workload])
-        same = PENDING_CODE[reason.value] == int(table.reason[workload]) and since == int(table.funded_ms[workload])
-        news = not same or bool(_moved(planned[at : at + 1], table.planned_ms[workload : workload + 1])[0])
+        word, cells = reason.value, table.cells
+        told_ms = cells.planned_ms[workload]
+        same = PENDING_CODE[word] == cells.reason[workload] and since == cells.funded_ms[workload]
         other_news, told_of = elsewhere.get(at, (False, ()))
-        if _moved_back(state, workload, reason, numbers) or news or other_news:
+        if _moved_back(state, workload, reason, numbers) or not same or news or other_news:
             numbers["ahead"] = others
             if since:
                 numbers["funded_since_ms"] = since
@@ -99,10 +102,13 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
                 numbers["planned_ms"] = plan_ms
             if 0 < told_ms < plan_ms - BUCKET_MS:
                 numbers["moved_from_ms"] = told_ms
-            emit(PendingExplained(workload=table.keys[workload], reason=reason.value, numbers=numbers, elsewhere=told_of))
+            said.append(PendingExplained(workload=table.keys[workload], reason=word, numbers=numbers, elsewhere=told_of))
+    emit.all(said)
 
 
-def _elsewhere(state: State, reservations: list[Reservations], rows: I64) -> dict[int, tuple[bool, tuple[Elsewhere, ...]]]:
+def _elsewhere(
+    state: State, reservations: list[Reservations], rows: I64, offers: Offers
+) -> dict[int, tuple[bool, tuple[Elsewhere, ...]]]:
     """Return, by position in ``rows``, why it did not start in other pools, and whether that is news."""
     choice, now_ms, found = state.choice.cells, state.counters.time_ms, dict[int, tuple[bool, tuple[Elsewhere, ...]]]()
     told: dict[tuple[int, ...], tuple[Pending, dict[str, int]]] = {}
@@ -118,7 +124,7 @@ def _elsewhere(state: State, reservations: list[Reservations], rows: I64) -> dic
             class_ = int(np.searchsorted(made.instants_ms, says_over_ms(state, workload)))
             key = (pool, ask.nodes, ask.milli_per_node, ask.wish, class_)
             if key not in told:
-                told[key] = reason_for(state, workload, made, 1, ask)  # a guest stands behind all that waits there
+                told[key] = reason_for(state, workload, made, 1, offers, ask)  # a guest stands behind all that waits there
             reason, numbers = told[key]
             reasons.append(Elsewhere(state.pool.keys[pool], reason.value, numbers))
             news = news or choice.reason[row] != PENDING_CODE[reason.value]
@@ -128,9 +134,11 @@ def _elsewhere(state: State, reservations: list[Reservations], rows: I64) -> dic
 
 def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str, int]) -> bool:
     """Tell whether its reservation is later than it was told, and not just a little; adds how late it is to the numbers."""
+    if reason is not Pending.PROTECTED_RUNS:
+        return False
     table, now_ms = state.workload, state.counters.time_ms
     told_ms, earliest_ms = int(table.told_ms[workload]), numbers.get("earliest_ms", 0)
-    if reason is not Pending.PROTECTED_RUNS or not told_ms:
+    if not told_ms:
         return False
     if earliest_ms > now_ms:
         return earliest_ms - told_ms >= int(state.pool.quantum_ms[int(table.pool[workload])])
@@ -157,12 +165,14 @@ def _moved(planned_ms: I64, told_ms: I64) -> NDArray[np.bool_]:
     return result
 
 
-def _reason(state: State, reservations: list[Reservations], workload: int, ahead: int) -> tuple[Pending, dict[str, int]]:
-    return reason_for(state, workload, reservations[int(state.workload.pool[workload])], ahead)
+def _reason(
+    state: State, reservations: list[Reservations], workload: int, ahead: int, offers: Offers
+) -> tuple[Pending, dict[str, int]]:
+    return reason_for(state, workload, reservations[int(state.workload.pool[workload])], ahead, offers)
 
 
 def reason_for(
-    state: State, workload: int, reservations: Reservations, ahead: int, ask: Ask | None = None
+    state: State, workload: int, reservations: Reservations, ahead: int, offers: Offers, ask: Ask | None = None
 ) -> tuple[Pending, dict[str, int]]:
     """Return the most specific reason that holds, with its numbers; ``ahead`` others of its budget wait before it.
 
@@ -174,8 +184,8 @@ def reason_for(
         return Pending.HELD, {"held_milli": len(held_gpus(state, workload)) * MILLI, "need_milli": need}
     if int(table.not_before_ms[workload]) > state.counters.time_ms:
         return Pending.BACKOFF, {"until_ms": int(table.not_before_ms[workload])}
-    everywhere = np.zeros(state.node.used, dtype=np.int64)
-    able = healthy_parts_for(state, ask, everywhere)
+    everywhere = offers.everywhere
+    able = offers.parts_for(ask)
     if able < ask.nodes:
         return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": ask.nodes}
     closing = reservations.closing(says_over_ms(state, workload)) * (state.node.column("pool") == pool)
@@ -186,7 +196,7 @@ def reason_for(
             return Pending.DRAINING, {"until_ms": until_ms, "nodes_able": able, "nodes_needed": ask.nodes}
     if workload in reservations.starts_ms:
         earliest_ms = reservations.starts_ms[workload]
-        return Pending.PROTECTED_RUNS, {"earliest_ms": earliest_ms, "need_milli": need, **_offers(state, ask)}
+        return Pending.PROTECTED_RUNS, {"earliest_ms": earliest_ms, "need_milli": need, **offers.of(ask)}
     free = int(state.pool.idle_milli[pool])
     if free < need:
         return Pending.NO_FREE_GPUS, {"free_milli": free, "need_milli": need}
@@ -209,17 +219,37 @@ def reason_for(
         bare = Wish(wish.within, wish.near, wish.loose, exclusive=wish.exclusive if wish.aligned else 0, aligned=wish.aligned)
         if find_gpus(state, workload, now, everywhere, bare, ask):
             return Pending.NO_ROOM, {"free_milli": free, "need_milli": need}
-    return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need, **_offers(state, ask)}
+    return Pending.NO_BLOCK, {"free_milli": free, "need_milli": need, **offers.of(ask)}
 
 
-def _offers(state: State, ask: Ask) -> dict[str, int]:
-    """Return what nodes in service offer: the largest now and at most, or how many nodes a gang could have now."""
-    node, gpu = state.node, state.gpu
-    if wish_at(state, ask.wish).loose:
-        return {}
-    of_pool = (node.column("pool") == ask.pool)[gpu.column("node")] & (gpu.column("out") == 0)
-    free = of_pool & (gpu.column("used_milli") == 0) & (gpu.column("held_by") == 0)
-    able_now, able = (np.bincount(gpu.column("node")[rows], minlength=1) * MILLI for rows in (free, of_pool))
-    if ask.nodes > 1:
-        return {"nodes_free": int((able_now >= ask.milli_per_node).sum()), "nodes_needed": ask.nodes}
-    return {"largest_free_milli": int(able_now.max()), "largest_node_milli": int(able.max())}
+class Offers:
+    """What nodes in service offer, looked at once for all who are told of it in a cycle."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.everywhere = np.zeros(state.node.used, dtype=np.int64)  # no node is left out
+        self._parts: dict[tuple[int, int, int, int], int] = {}
+        self._able: dict[int, tuple[I64, I64]] = {}
+
+    def parts_for(self, ask: Ask) -> int:
+        """Return how many parts of a shape they could hold when empty."""
+        shape = ask.pool, ask.nodes, ask.milli_per_node, ask.wish
+        if shape not in self._parts:
+            self._parts[shape] = healthy_parts_for(self._state, ask, self.everywhere)
+        return self._parts[shape]
+
+    def of(self, ask: Ask) -> dict[str, int]:
+        """Return the largest they offer now and at most, or how many nodes a gang could have now."""
+        state = self._state
+        if wish_at(state, ask.wish).loose:
+            return {}
+        if ask.pool not in self._able:
+            gpu, place = state.gpu, state.gpu.column("node")
+            of_pool = (state.node.column("pool") == ask.pool)[place] & (gpu.column("out") == 0)
+            free = of_pool & (gpu.column("used_milli") == 0) & (gpu.column("held_by") == 0)
+            now, ever = (np.bincount(place[rows], minlength=1) * MILLI for rows in (free, of_pool))
+            self._able[ask.pool] = now, ever
+        able_now, able = self._able[ask.pool]
+        if ask.nodes > 1:
+            return {"nodes_free": int((able_now >= ask.milli_per_node).sum()), "nodes_needed": ask.nodes}
+        return {"largest_free_milli": int(able_now.max()), "largest_node_milli": int(able.max())}

@@ -30,7 +30,7 @@ from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
 
-_ANSWERS = {
+ANSWERS = {
     serve.IDLE_CYCLES: Funding.IDLE_CYCLES,
     serve.BUDGET_CLOSED: Funding.BUDGET_CLOSED,
     serve.BALANCE_SPENT: Funding.BALANCE_SPENT,
@@ -147,7 +147,7 @@ def fundable(
         ask.budget, ask.gpus_milli, ask.min_runtime_ms, ahead_milli, budget.parent, budget.closed, budget.metered,
         budget.granted_us, budget.charged_us, shares.reserved_us, shares.running, shares.allowance,
     )  # fmt: skip
-    return answer == serve.WITHIN_ALLOWANCE, _ANSWERS[answer]
+    return answer == serve.WITHIN_ALLOWANCE, ANSWERS[answer]
 
 
 def fund_runs(state: State, emit: Emit, shares: Shares) -> None:

@@ -44,7 +44,7 @@ from apportion.core.policy.moving import Moves, move_for, withdraw
 from apportion.core.policy.precedence import ends_of, places_of
 from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.reserving import Reservations, expected_end, reserve
-from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held
+from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held, start_listed
 from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, note
 from apportion.core.policy.visiting import visit
 from apportion.core.state import schema
@@ -88,6 +88,8 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int, moves: Move
     ends = ends_of(state)
     if not len(turn.profile):
         _reserve_ahead(state, emit, shares, turn, ends, places, moves)
+    if int(state.pool.idle_milli[turn.pool]) > 0:
+        serve.rule_out(turn.jobs, turn.room, turn.now_ms, turn.seen)
     for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
         if int(state.pool.idle_milli[pool]) > 0:
             _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
@@ -130,7 +132,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
     planned = len(turn.profile) > 0  # then whoever may start without preemption has started, and no nodes are kept
     most = 0 if planned else int(state.pool.reservations_max[turn.pool])
     kept_all, ask_all = int(most == 0), int(moves.kind != schema.MOVES_NONE)
-    searches = 0
+    searches, quantum_ms = 0, int(state.pool.quantum_ms[turn.pool])
 
     def look(leaves: I64) -> None:
         serve.look_all(
@@ -141,15 +143,18 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
 
     look(np.flatnonzero((jobs.last > jobs.first) & turn.mine))
     while True:
-        leaf = serve.next_funded(
-            jobs, lines, turn.room, turn.root, turn.now_ms, kept_all, ask_all, turn.blocked, stuck_milli, taken, position,
-            candidate, shapes, count, found,
+        starts = turn.starts()
+        leaf = serve.start_funded(
+            jobs, lines, turn.room, turn.stock, starts, turn.runs(), turn.pool, quantum_ms, turn.root, turn.now_ms,
+            int(turn.plain and not planned), kept_all, ask_all, turn.blocked, stuck_milli, taken, position, candidate, shapes,
+            count, found,
         )  # fmt: skip
+        if start_listed(state, emit, shares, starts):
+            turn.reservations.look_again()
         if leaf < 0:
             return
         known, workload = int(found[0]), int(candidate[leaf])
-        if known == serve.UNFIT and int(turn.room.sums[3]) != 1:
-            turn.measure_freed()
+        if known == serve.FULL:
             continue
         gpus = _fit(state, turn, workload) if known == serve.OPEN and not planned else []
         losers = None
@@ -233,13 +238,18 @@ def _everybody(
     position, allowed, lines = turn.jobs.first.copy(), shares.allowance.copy(), turn.lines
     lines.ready[:] = turn.waiting()
     serve.choose_all(lines, allowed, lines.running)
+    found = np.zeros(1, dtype=np.int64)
     while True:
-        leaf = serve.next_of_all(
-            turn.jobs, lines, turn.room, ends, places, turn.tried, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms,
-            in_time_free, idle_cycles, turn.seen, allowed, position,
+        starts = turn.starts()
+        leaf = serve.start_all(
+            turn.jobs, lines, turn.room, ends, places, turn.tried, turn.stock, starts, turn.root, turn.now_ms, turn.horizon_ms,
+            turn.starts_ms, turn.plain, in_time_free, idle_cycles, turn.seen, allowed, position, found,
         )  # fmt: skip
+        start_listed(state, emit, shares, starts)
         if leaf < 0:
             return
+        if int(found[0]) == serve.FULL:
+            continue
         workload = int(turn.jobs.queue[position[leaf]])
         gpus = _fit(state, turn, workload)
         if gpus:

@@ -27,12 +27,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import takers
 from apportion.core.kernels import targets as target_kernels
 from apportion.core.policy.certifying import write_plan
-from apportion.core.policy.choosing import Field, costs_of, least_plan
+from apportion.core.policy.choosing import Field, least_plan
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.funding import Shares
-from apportion.core.policy.idling import demoted
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from apportion.core.units import PPM
@@ -45,10 +45,9 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
 
     ``masked`` (per node row) > 0 leaves out the nodes kept for somebody else's reservation.
     """
-    field = _field(state, shares, workload)
-    loose_milli = int(field.milli[field.eligible == 1].sum())
+    field, loose_milli = _field(state, shares, workload)
     free_milli = int(state.pool.idle_milli[int(state.workload.pool[workload])])
-    if not loose_milli or loose_milli + free_milli < int(state.workload.gpus_milli[workload]):
+    if field is None or loose_milli + free_milli < int(state.workload.gpus_milli[workload]):
         return None
     found = least_plan(state, field, workload, masked)
     if found is None:
@@ -56,37 +55,38 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
     victims, gpus = _in_order(state, field, found[0]), found[1]
     if not _allowed(state, field, victims, int(state.workload.gpus_milli[workload])):
         return None
-    off = demoted(state)
 
     def numbers(victim: int, _gone: list[int]) -> dict[str, int]:
-        return {"idle_since_ms": int(state.run.idle_since_ms[victim])} if off[victim] else {}
+        since_ms, demotes = int(state.run.idle_since_ms[victim]), state.pool.idle_demotes[int(state.run.pool[victim])]
+        return {"idle_since_ms": since_ms} if since_ms and demotes else {}
 
     write_plan(state, emit, shares, workload, victims, gpus, numbers)
     return [int(state.run.workload[run]) for run in victims]
 
 
-def _field(state: State, shares: Shares, workload: int) -> Field:
-    """Apply rules (a), (b), (d), and (c) for each run alone; and count costs."""
+def _field(state: State, shares: Shares, workload: int) -> tuple[Field | None, int]:
+    """Apply rules (a), (b), (d), and (c) for each run alone, and count costs; returns also how much may go. None: nothing may."""
     run, budget, now_ms = state.run, state.budget, state.counters.time_ms
     pool, taker = int(state.workload.pool[workload]), int(state.workload.budget[workload])
-    quantum_ms = int(state.pool.quantum_ms[pool])
-    leaf, milli = run.column("budget"), run.column("gpus_milli")
-    off = demoted(state) & (run.column("payer") == schema.PAYER_UNFUNDED)
-    idle = (run.column("idle_cycles") == 1) | off
-    keeps = shares.running.copy()  # of which demoted runs may go at any time
-    np.subtract.at(keeps, leaf[off], milli[off])
-    room = 2 * (keeps - shares.allowance)
-    phases, took_ms = run.column("state"), budget.column("took_ms")
-    graced = (took_ms > 0) & (now_ms - took_ms < quantum_ms)
-    eligible = (run.column("pool") == pool) & ((phases == schema.PLACED) | (phases == schema.STARTED))
-    eligible &= (run.column("payer") == schema.PAYER_UNFUNDED) & (run.column("protected_until_ms") <= now_ms)
-    if not _entitled(state, taker):
-        eligible &= idle
-    eligible &= idle | ((leaf != taker) & ~graced[leaf] & (milli < room[leaf]))
-    rank = _ranks(state, room, np.unique(leaf[eligible & ~idle]))
-    cost = costs_of(state, np.where(idle, 0, milli), rank[leaf], quantum_ms)
-    cost[~eligible] = 0
-    return Field(eligible.astype(np.int64), cost, np.where(idle, -1, leaf), milli, room, rank)
+    quantum_ms, milli = int(state.pool.quantum_ms[pool]), run.column("gpus_milli")
+    may_go, counts_for = np.empty(run.used, dtype=np.int64), np.empty(run.used, dtype=np.int64)
+    room, gives = np.empty(budget.used, dtype=np.int64), np.zeros(budget.used, dtype=np.uint8)
+    loose_milli = int(
+        takers.eligible(
+            pool, taker, int(_entitled(state, taker)), now_ms, quantum_ms, run.used, run.pool, run.state, schema.PLACED,
+            schema.STARTED, run.payer, schema.PAYER_UNFUNDED, run.protected_until_ms, run.idle_cycles, run.idle_since_ms,
+            state.pool.idle_demotes, run.budget, run.gpus_milli, budget.took_ms, shares.running, shares.allowance, room, may_go,
+            counts_for, gives,
+        )
+    )  # fmt: skip
+    if not loose_milli:
+        return None, 0
+    rank, cost = _ranks(state, room, np.flatnonzero(gives)), np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
+    takers.costs(
+        now_ms, state.counters.seq, quantum_ms, run.used, may_go, counts_for, run.gpus_milli, run.checkpoint_ms, run.placed_ms,
+        run.workload, state.workload.event_seq, rank, cost,
+    )  # fmt: skip
+    return Field(may_go, cost, counts_for, milli, room, rank), loose_milli
 
 
 def _entitled(state: State, line: int) -> bool:

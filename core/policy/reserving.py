@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import release
 from apportion.core.policy.fitting import earliest_nodes
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -40,11 +41,11 @@ class Reservations:
     until_ms: I64
     closes_ms: I64  # per node the deadline of its drain, by which everything there must be over; 0 = it is not drained
     grace_ms: int  # the longest that a run in progress may take to go
-    instants_ms: I64  # distinct, ascending: those at which one of these answers changes
     planned_ms: dict[int, int] = field(default_factory=dict)  # when others are to start by the plan, if there is one
     profile: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # what that plan leaves; no entries = none
     _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
     _ready: dict[bool, dict[int, tuple[I64, I64]]] = field(default_factory=dict)
+    _instants_ms: I64 | None = None  # what was found, until something is kept
 
     @classmethod
     def none(cls, state: State) -> Reservations:
@@ -53,22 +54,27 @@ class Reservations:
         closes_ms = np.where(node.column("cordoned") == 0, node.column("drain_ms"), 0)
         live = np.flatnonzero(run.column("state"))
         grace_ms = int(state.workload.grace_ms[run.workload[live]].max()) if len(live) and closes_ms.any() else 0
-        made = cls({}, nothing, nothing.copy(), closes_ms, grace_ms, nothing)
-        made.note_instants()
-        return made
+        return cls({}, nothing, nothing.copy(), closes_ms, grace_ms)
 
-    def note_instants(self) -> None:
-        """Something is kept, or is no longer: what distinguishes one end of a workload from another."""
-        closing = self.closes_ms[self.closes_ms > 0]
-        self.instants_ms = np.unique(np.concatenate((self.until_ms[self.until_ms > 0], closing, closing - self.grace_ms)))
+    @property
+    def instants_ms(self) -> I64:
+        """Return, distinct and ascending, the instants that distinguish one end of a workload from another."""
+        if self._instants_ms is None:
+            closing = self.closes_ms[self.closes_ms > 0]
+            until_ms = self.until_ms[self.until_ms > 0]
+            self._instants_ms = np.unique(np.concatenate((until_ms, closing, closing - self.grace_ms)))
+        return self._instants_ms
+
+    def keep(self, nodes: I64, workload: int, until_ms: int) -> None:
+        """Keep nodes for a workload."""
+        self.holder[nodes] = workload + 1
+        self.until_ms[nodes] = until_ms
+        self._instants_ms = None
 
     def free_ms(self, state: State, *, guess: bool) -> I64:
         """Return per GPU row the instant at which its last run is expected to give it back."""
         if guess not in self._free_ms:
-            free_ms = np.full(state.gpu.used, state.counters.time_ms, dtype=np.int64)
-            live = np.flatnonzero(state.alloc.column("milli"))
-            np.maximum.at(free_ms, state.alloc.gpu[live], release_times(state, guess=guess)[state.alloc.run[live]])
-            self._free_ms[guess] = free_ms
+            self._free_ms[guess] = free_times(state, guess=guess)
             self._ready[guess] = {}
         return self._free_ms[guess]
 
@@ -132,21 +138,19 @@ def expected_end(state: State, run: int) -> int:
     return max(int(state.run.placed_ms[run]) + UNKNOWN_RUNTIME_MS, state.counters.time_ms)
 
 
-def release_times(state: State, *, guess: bool) -> I64:
-    """Return per run row when the run is expected to give its GPUs back, never before now.
+def free_times(state: State, *, guess: bool) -> I64:
+    """Return per GPU row when the last run on it is expected to give it back, never before now.
 
-    Of one that states nothing and may not be told to go it is ``NEVER_MS``, unless it is to be guessed.
+    Of a run that states nothing and may not be told to go it is ``NEVER_MS``, unless it is to be guessed.
     """
-    run, now_ms = state.run, state.counters.time_ms
-    until = expected_ends(state)
-    if not guess:
-        until = np.where(state.workload.expected_runtime_ms[run.column("workload")] > 0, until, NEVER_MS)
-    evictable = np.minimum(until, run.column("protected_until_ms"))
-    fair = state.pool.policy[run.column("pool")] == schema.FAIR
-    until = np.where(fair & (run.column("payer") == schema.PAYER_UNFUNDED), evictable, until)
-    until = np.where(run.column("state") == schema.STOPPING, run.column("stop_by_ms"), until)
-    result: I64 = np.maximum(until, now_ms)
-    return result
+    run, workload, alloc, free_ms = state.run, state.workload, state.alloc, np.empty(state.gpu.used, dtype=np.int64)
+    release.free_times(
+        state.counters.time_ms, int(guess), run.used, run.state, schema.STOPPING, run.workload, run.pool,
+        (state.pool.policy == schema.FAIR).astype(np.int64), run.payer, schema.PAYER_UNFUNDED, run.placed_ms, run.checkpoint_ms,
+        run.protected_until_ms, run.stop_by_ms, workload.expected_runtime_ms, workload.progress_ms, alloc.used, alloc.run,
+        alloc.gpu, alloc.milli, free_ms,
+    )  # fmt: skip
+    return free_ms
 
 
 def reserve(state: State, reservations: Reservations, workload: int, funded_ms: int = 0) -> bool:
@@ -168,7 +172,5 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
         return False
     reservations.starts_ms[workload] = 0 if last_ms == NEVER_MS else last_ms
     if last_ms < NEVER_MS:
-        reservations.holder[rows] = workload + 1
-        reservations.until_ms[rows] = last_ms
-        reservations.note_instants()
+        reservations.keep(rows, workload, last_ms)
     return True

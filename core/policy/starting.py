@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from apportion.core.decisions import GpusReserved, RunPlaced
+from apportion.core.decisions import GpusReserved, Piece, RunPlaced
+from apportion.core.kernels import serve
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import has_room
-from apportion.core.policy.funding import Shares, fundable
+from apportion.core.policy.funding import ANSWERS, Shares, fundable
 from apportion.core.policy.reserving import says_over_ms
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
@@ -19,6 +20,9 @@ from apportion.core.state.asks import Ask, ask_of, way_home
 from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
+
+_BUDGET, _UNFUNDED = Payer.BUDGET.value, Payer.UNFUNDED.value
+_WHY = {answer: why.value for answer, why in ANSWERS.items()}
 
 
 def count_held_as_running(state: State, shares: Shares) -> None:
@@ -117,3 +121,50 @@ def start(
     while reserved and line >= 0:
         shares.reserved_us[line] += reserved
         line = int(state.budget.parent[line])
+
+
+def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts) -> int:
+    """Write the starts that a kernel has listed, and empty the list; ``shares`` has them already. Returns how many there were."""
+    count = int(starts.counts[0])
+    if not count:
+        return 0
+    table, now_ms = state.workload.cells, state.counters.time_ms
+    names, node_names, pool_names, quantum_ms = state.workload.keys, state.node.keys, state.pool.keys, state.pool.cells.quantum_ms
+    node_of, position_of = state.gpu.cells.node, state.gpu.cells.position
+    columns = (starts.workload, starts.why, starts.running, starts.first)
+    rows, whys, running, first = (column[: count + 1].tolist() for column in columns)
+    gpus, allowance = starts.gpus[: first[count]].tolist(), shares.allowance
+    paths = dict[int, tuple[str, int]]()
+    placed = list[RunPlaced]()
+    for number in range(count):
+        row, why, mine = rows[number], whys[number], gpus[first[number] : first[number + 1]]
+        leaf, pool, milli, min_runtime_ms = table.budget[row], table.pool[row], table.gpus_milli[row], table.min_runtime_ms[row]
+        if leaf not in paths:
+            paths[leaf] = state.budget_path(leaf), int(allowance[leaf])
+        path, allowed = paths[leaf]
+        funded = why == serve.WITHIN_ALLOWANCE
+        each, node = min(MILLI, table.milli_per_node[row]), node_of[mine[0]]
+        if node_of[mine[-1]] == node:
+            pieces: tuple[Piece, ...] = (Piece(node_names[node], tuple([position_of[gpu] for gpu in mine]), each),)
+        else:
+            pieces = pieces_of(state, mine, each)
+        placed.append(
+            RunPlaced(
+                workload=names[row],
+                run=table.run_no[row] + 1,
+                budget=path,
+                pool=pool_names[pool],
+                gpus_milli=milli,
+                pieces=pieces,
+                payer=_BUDGET if funded else _UNFUNDED,
+                why=_WHY[why],
+                protected_until_ms=now_ms + (min_runtime_ms if funded else min(min_runtime_ms, quantum_ms[pool])),
+                reserved_gpu_us=gpu_us(milli, min_runtime_ms) if funded else 0,
+                resume_from_ms=table.progress_ms[row],
+                allowance_milli=allowed,
+                running_milli=running[number],
+            )
+        )
+    starts.counts[0] = 0
+    emit.all(placed)
+    return count

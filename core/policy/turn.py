@@ -21,8 +21,8 @@ from apportion.core.units import MAX_NODE_GPUS
 
 I64 = NDArray[np.int64]
 
-BOUND = 2  # room.sums[3]: what could be freed is at most what is said
 SHAPES_TRIED_MAX = 512
+STARTS_MAX = 4_096  # listed before they are folded
 STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each may cost a search for victims
 
 
@@ -43,12 +43,21 @@ class Turn:
         self.seen = np.zeros(state.queued, dtype=np.uint8)  # per position of the queue
         self.profile = np.zeros(0, dtype=np.int64)  # of the plan, once there is one
         self._largest = int(state.node.column("gpus").max(initial=0))
+        self.plain = int(state.pool.packing[pool] == schema.BEST_FIT)  # 1 = kernels choose GPUs, and list who has started
+        most = min(STARTS_MAX, state.queued)
+        workload, why, running, first = (np.zeros(most + 1, dtype=np.int64) for _column in range(4))
+        gpus, count = np.zeros(most + state.gpu.used, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        self._starts = serve.Starts(workload[:most], why, running, first, gpus, workload, count)
         self.measure()
 
     @property
     def now_ms(self) -> int:
         """Time of the cycle."""
         return self.state.counters.time_ms
+
+    def starts(self) -> serve.Starts:
+        """Return the list of starts, with the rows that their runs will have; it is empty whenever this is asked."""
+        return self._starts._replace(runs=self.state.run.coming(len(self._starts.workload)))
 
     def look_again(self, leaf: int) -> None:
         """Something of ``leaf`` started, or others were asked to stop for it: what was known of GPUs no longer holds.
@@ -70,23 +79,27 @@ class Turn:
             self.profile,
         )  # fmt: skip
         self.starts_ms = np.array(list(made.starts_ms.values()), dtype=np.int64)
+        free, part, last = (np.empty(node.used, dtype=np.int64) for _column in range(3))
+        lowest = np.empty(MAX_NODE_GPUS + 1, dtype=np.int64)
+        self.stock = serve.Stock(
+            free, part, last, lowest, gpu.column("used_milli").copy(), gpu.column("used_memory_mib").copy(), gpu.out, gpu.held_by,
+            gpu.node, node.first_gpu, node.gpus, node.gpu_memory_mib, made.until_ms, made.holder, made.closes_ms,
+        )  # fmt: skip
         room_kernels.measure_free(
             self.pool, node.used, node.pool, node.first_gpu, node.gpus, gpu.used_milli, gpu.out, gpu.held_by, made.until_ms,
-            made.closes_ms, made.instants_ms, self.room.nodes, self.room.shared, self.room.sums,
+            made.closes_ms, made.instants_ms, self.room.nodes, self.room.shared, self.room.sums, free, part, last,
+            lowest,
         )  # fmt: skip
         if known is not None and known.sums[3]:
-            self.room.evictable[:], self.room.sums[1:3], self.room.sums[3] = known.evictable, known.sums[1:3], BOUND
+            self.room.evictable[:], self.room.sums[1:3], self.room.sums[3] = known.evictable, known.sums[1:3], serve.BOUND
 
-    def measure_freed(self) -> None:
-        """Count what could be freed by preemption."""
-        state, pool = self.state, self.pool
-        run, node, gpu, alloc, shares = state.run, state.node, state.gpu, state.alloc, self.shares
-        room_kernels.measure_freed(
-            pool, self.now_ms, int(state.pool.quantum_ms[pool]), run.used, run.pool, run.state, schema.PLACED, schema.STARTED,
-            run.payer, schema.PAYER_UNFUNDED, run.protected_until_ms, run.idle_cycles, demoted(state), run.budget, run.gpus_milli,
-            state.budget.took_ms, shares.running, shares.allowance, alloc.used, alloc.run, alloc.gpu, alloc.milli, node.used,
-            node.pool, node.first_gpu, node.gpus, gpu.used_milli, gpu.out, gpu.held_by, self.reservations.until_ms,
-            self.room.evictable, self.room.sums,
+    def runs(self) -> serve.Runs:
+        """Return the columns of runs, as they are now."""
+        run, alloc = self.state.run, self.state.alloc
+        return serve.Runs(
+            np.array([run.used, alloc.used], dtype=np.int64), run.pool, run.state, run.payer, run.protected_until_ms,
+            run.idle_cycles, demoted(self.state), run.budget, run.gpus_milli, self.state.budget.took_ms, alloc.run, alloc.gpu,
+            alloc.milli,
         )  # fmt: skip
 
     def waiting(self) -> I64:
@@ -98,11 +111,8 @@ class Turn:
 def jobs_of(state: State, queue: I64) -> serve.Jobs:
     """Return the columns of workloads with a queue of which the parts of budgets are not known yet."""
     table, rows = state.workload, state.budget.used
-    return serve.Jobs(
-        queue, np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), table.state, table.budget, table.nodes,
-        table.milli_per_node, table.gpus_milli, table.wish, table.min_runtime_ms, table.expected_runtime_ms, table.progress_ms,
-        table.not_before_ms,
-    )  # fmt: skip
+    nothing = np.zeros(len(queue), dtype=np.uint8)
+    return serve.Jobs(queue, nothing, np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), table.state, state.waits)
 
 
 def lines_of(state: State, shares: Shares) -> serve.Lines:

@@ -1,33 +1,68 @@
 """The pending queue of a state: an index over the workload table, kept sorted as workloads come and go.
 
+Beside it stand the *waits*: what kernels ask of everybody in the queue and what does not change while he is in it, one row of a
+cache line per workload (shape, wish, least run time, time left, back-off). Walking a hundred thousand who wait over the columns of
+the table costs a cache miss for each of these, here one for all.
+
 Derived: it is not in the digest, and a restored snapshot rebuilds it to the same order, because the order is total.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.state import schema
-from apportion.core.state.state import State
+from apportion.core.state.state import WAITS, State
+from apportion.core.units import MILLI, NEVER_MS
 
 
 def rebuild_queue(state: State) -> None:
     """Make the sorted queue from the workload table: the same order that incremental insertion gives."""
     state.queued = 0
-    table = state.workload
-    for row in table.live_rows():
-        if int(table.state[row]) in (schema.PENDING, schema.HELD):
-            insert_queued(state, row)
+    phases = state.workload.column("state")
+    insert_all_queued(state, np.flatnonzero((phases == schema.PENDING) | (phases == schema.HELD)).tolist())
 
 
 def insert_queued(state: State, row: int) -> None:
     """Put a workload row into the queue at its place."""
-    if state.queued == len(state.queue):
-        state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
+    _make_room(state, 1)
+    _note_wait(state, row)
     table = state.workload
     queue_kernels.insert(state.queue, state.queued, row, table.budget, table.priority, table.event_seq)
     state.queued += 1
+
+
+def insert_all_queued(state: State, rows: list[int]) -> None:
+    """Put many workload rows into the queue."""
+    _make_room(state, len(rows))
+    for row in rows:
+        _note_wait(state, row)
+    table, made = state.workload, np.array(rows, dtype=np.int64)
+    order = np.lexsort((made, table.event_seq[made], -table.priority[made], table.budget[made]))
+    queue_kernels.merge(state.queue, state.queued, made[order], table.budget, table.priority, table.event_seq)
+    state.queued += len(rows)
+
+
+def _make_room(state: State, count: int) -> None:
+    table = state.workload
+    while state.queued + count > len(state.queue):
+        state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
+    if table.capacity > len(state.waits):
+        waits = np.zeros((table.capacity, WAITS), dtype=np.int64)
+        waits[: len(state.waits)] = state.waits
+        state.waits = waits
+
+
+def _note_wait(state: State, row: int) -> None:
+    cells = state.workload.cells
+    expected_ms, each, wish = cells.expected_runtime_ms[row], cells.milli_per_node[row], cells.wish[row]
+    left_ms = max(0, expected_ms - cells.progress_ms[row]) if expected_ms > 0 else NEVER_MS
+    state.waits[row] = (
+        cells.budget[row], cells.nodes[row], each, -1 if wish else each // MILLI, wish, cells.min_runtime_ms[row], left_ms,
+        cells.not_before_ms[row],
+    )  # fmt: skip
 
 
 def remove_queued(state: State, row: int) -> None:
@@ -37,3 +72,13 @@ def remove_queued(state: State, row: int) -> None:
     if not found:
         raise KeyError(f"workload row {row} is not queued")
     state.queued -= 1
+
+
+def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
+    """Take many workload rows out of the queue."""
+    table = state.workload
+    state.queued, missing = queue_kernels.remove_all(
+        state.queue, state.queued, rows, table.budget, table.priority, table.event_seq
+    )
+    if missing >= 0:
+        raise KeyError(f"workload row {missing} is not queued")

@@ -17,6 +17,7 @@ from apportion.core.state.table import Table
 
 CHARGE, ADMINISTER = 1, 2
 WEIGHT_SHIFT = 8
+WAITS = 8  # numbers that are kept together of who is queued
 EMPTY_CHAIN = b"\0" * 32
 
 
@@ -78,6 +79,8 @@ class State:
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
     queue: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
     queued: int = 0
+    # of who is queued, by row of WorkloadTable: what does not change meanwhile (queue.py)
+    waits: NDArray[np.int64] = field(default_factory=lambda: np.zeros((64, WAITS), dtype=np.int64))
     mixes: dict[int, tuple[int, NDArray[np.int64]]] = field(default_factory=dict)  # per pool: seq, what comes by then (mix.py)
     speakers: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # heartbeat subjects met: row of the principal, bytes
 

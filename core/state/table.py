@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import pages as page_kernels
+
 Column = NDArray[np.int64]
 
 _FIRST_CAPACITY = 64
@@ -86,6 +88,31 @@ class Table:
                 self.renamed.append(row)
         return row
 
+    def add_all(self, keys: list[str]) -> Column:
+        """Take as many rows, in the order in which ``add`` would, each under its key; new keys, or all of them empty."""
+        rows = self.coming(len(keys))
+        reused = min(len(keys), len(self.free))
+        while self.used + len(keys) - reused > self.capacity:
+            self._grow(2 * self.capacity)
+        self.used += len(keys) - reused
+        del self.free[len(self.free) - reused :]
+        taken: list[int] = rows.tolist()
+        for row, key in zip(taken[:reused], keys[:reused], strict=True):
+            self.keys[row] = key
+        self.keys.extend(keys[reused:])
+        if keys and keys[0]:
+            self.row_of.update(zip(keys, taken, strict=True))
+            self.key_code[rows] = [key_code(key) for key in keys]
+            if self.renamed is not None:
+                self.renamed.extend(taken)
+        return rows
+
+    def coming(self, count: int) -> Column:
+        """Return the rows that the next ``count`` calls of ``add`` will take."""
+        reused = min(count, len(self.free))
+        free = np.array(self.free[len(self.free) - reused :], dtype=np.int64)[::-1]
+        return np.concatenate((free, np.arange(self.used, self.used + count - reused, dtype=np.int64)))
+
     def put(self, row: int, values: dict[str, int]) -> None:
         """Write several cells of a row."""
         columns = vars(self.cells)
@@ -135,7 +162,7 @@ class Table:
         if self._hashed.shape[1] < now.shape[1] or len(self._page_hashes) > pages:
             self._hashed = np.full((len(self.names), self.capacity), -1, dtype=np.int64)
             self._page_hashes = []
-        changed = np.flatnonzero((self._hashed[:, : now.shape[1]] != now).any(axis=0)) // PAGE_ROWS
+        changed = page_kernels.changed(now, self._hashed[:, : now.shape[1]], PAGE_ROWS)
         fresh = range(len(self._page_hashes), pages)
         self._page_hashes.extend(b"" for _page in fresh)
         for page in dict.fromkeys([*changed.tolist(), *fresh]):

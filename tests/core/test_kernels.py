@@ -197,7 +197,8 @@ def test_a_budget_saves_for_its_first_until_it_would_be_funded(
         line - 1, line, line, line, line, line, line, line, line, column([lag_us]), line, column([entitled]),
         column([allowance + int(capped)]), column([allowance]), column([running]), line, line,
     )  # fmt: skip
-    jobs = serve.Jobs(*[line] * 3, *[column([value]) for value in (2, 0, 1, milli, milli, 0, 1, 0, 0, 0)])
+    waits = column([0, 1, milli, milli // 1_000, 0, 1, serve.NEVER_MS, 0]).reshape(1, -1)
+    jobs = serve.Jobs(line, np.zeros(1, dtype=np.uint8), line, line, column([2]), waits)
     found = column([0, 0, 0])
 
     serve.place(jobs, lines, ends, 0, 0, -1, 0, horizon_ms, found)

@@ -18,8 +18,11 @@ class Pairs(Table):
     right: Column
 
 
+STEPS = st.sampled_from(["add", "add", "add", "add many", "remove", "restore"])
+
+
 @settings(derandomize=True, max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["add", "add", "add", "remove", "restore"]), st.integers(0, 200)), max_size=200))
+@given(st.lists(st.tuples(STEPS, st.integers(0, 200)), max_size=200))
 def test_a_table_is_a_dictionary_whose_rows_are_reused_last_in_first_out(steps: list[tuple[str, int]]) -> None:
     table, model, free, used, made = Pairs(), dict[int, tuple[str, int]](), list[int](), 0, 0
     for action, number in steps:
@@ -34,6 +37,18 @@ def test_a_table_is_a_dictionary_whose_rows_are_reused_last_in_first_out(steps: 
             assert (int(table.left[row]), int(table.right[row])) == (0, 0), "a reused row carries nothing over"
             table.left[row] = number
             model[row] = (f"key-{made}", number)
+        elif action == "add many":
+            keys = [f"key-{made + k + 1}" for k in range(number % 90)]
+            made += len(keys)
+            reused = min(len(keys), len(free))
+            taken = [free.pop() for _ in range(reused)] + list(range(used, used + len(keys) - reused))
+            used += len(keys) - reused
+            assert table.coming(len(keys)).tolist() == taken
+            assert table.add_all(keys).tolist() == taken
+            for row, key in zip(taken, keys, strict=True):
+                assert (int(table.left[row]), table.keys[row]) == (0, key)
+                table.left[row] = number
+                model[row] = (key, number)
         elif action == "remove" and model:
             row = sorted(model)[number % len(model)]
             table.remove(row)
