@@ -254,7 +254,7 @@ PENDING: dict[Enum, Words] = {
         "the first of its budget goes first",
     ),
     P.PLANNED: Words(
-        "{free_milli} are free, but the plan of its pool needs them before it would be over, or waits for its next step",
+        "GPUs are free[ ({free_milli})], but the plan of its pool needs them before it would be over, or waits for its next step",
         "`apportion plan show` shows the plan; state a shorter --expected-runtime, or fewer GPUs",
         "the plan starts it later",
     ),

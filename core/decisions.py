@@ -13,11 +13,9 @@ import hashlib
 
 import msgspec
 
+from apportion.core.decision import Decision
 from apportion.core.envelope import encode
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
-    """Base of all decisions."""
+from apportion.core.plans import PlanPublished as PlanPublished  # read with all others from here
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -339,60 +337,6 @@ class RunRetired(Decision, frozen=True, tag="run.retired"):
 
 
 RunStop = RunPreempted | RunCancelled | RunDrained | RunMoved | RunRetired  # each stops a run within its grace
-
-
-class PlannedJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A job of a plan: in steps from its beginning; ``first`` and ``gpus`` are a block of the pool's GPUs laid out in one line."""
-
-    workload: str
-    start: int
-    steps: int
-    first: int
-    gpus: int
-
-
-class PlannedService(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A service of a plan, in GPUs by step: what it is to hold, what it needs at the quantile kept ready for, and at the median."""
-
-    workload: str
-    held: tuple[int, ...]
-    needs: tuple[int, ...]
-    median: tuple[int, ...]
-
-
-class IdleWindow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A spell in which so many GPUs are expected to idle."""
-
-    from_ms: int
-    until_ms: int
-    gpus: int
-
-
-class PlanPublished(Decision, frozen=True, tag="plan.published"):
-    """The rolling plan of a pool under ``horizon``. Only its step 0 is carried out, by the decisions that follow it.
-
-    ``objective`` is what it is worth (``core.horizon``), ``bound`` what no plan could exceed, ``risk_ppm`` by step the part of
-    demand, at the quantile kept ready for, that it does not cover. ``late`` had waited too long to start in time, whatever was
-    planned.
-    """
-
-    plan: str
-    pool: str
-    from_ms: int
-    step_ms: int
-    steps: int
-    gpus: int
-    objective: int
-    bound: int
-    candidates: int  # that the search looked at
-    unmet_gpu_steps: int
-    waiting: int  # jobs that it was made of, planned in it or not
-    mark: int  # of what it was made of; another one, and it is made again
-    jobs: tuple[PlannedJob, ...] = ()
-    late: tuple[str, ...] = ()
-    services: tuple[PlannedService, ...] = ()
-    risk_ppm: tuple[int, ...] = ()
-    idle: tuple[IdleWindow, ...] = ()
 
 
 AnyDecision = (

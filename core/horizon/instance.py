@@ -87,8 +87,8 @@ class Instance(NamedTuple):
     services: Services
     decay: I64  # in ONE; the last entry holds for ever
     protected: I64  # [budget, step]
-    barred: I64 = NOWHERE  # 1 per GPU on which no job may be at step 0, though it is counted as free: a service has it; or empty
     whole: bool = False  # a job that would not end within the horizon is not planned in it
+    barred: I64 = NOWHERE  # 1 per GPU on which no job may be at step 0, though it is counted as free: a service has it; or empty
 
 
 def jobs(rows: list[tuple[int, ...]]) -> Jobs:

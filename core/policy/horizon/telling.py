@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.decisions import IdleWindow, PlannedJob, PlannedService, PlanPublished
 from apportion.core.horizon.instance import ONE, Instance
 from apportion.core.horizon.plan import Plan
+from apportion.core.plans import IdleWindow, PlannedJob, PlannedService, PlanPublished
 from apportion.core.policy.horizon.asking import Asked
 from apportion.core.state.state import State
 from apportion.core.units import PPM
