@@ -250,7 +250,7 @@ def test_a_damaged_write_ahead_log_costs_nothing(
 def test_another_log_is_refused_and_the_file_is_kept(
     start_nats: Callable[..., EmbeddedServer], home: Home, run_async: RunAsync
 ) -> None:
-    logs, other = simulated(41, hours=6, nodes=2, rough=False), simulated(42, hours=6, nodes=2, rough=False)
+    logs, other = simulated(41, hours=6, nodes=2, rough=False), simulated(42, hours=6, nodes=3, rough=False)
 
     async def play() -> None:
         async with await Bus.open(start_nats("one").url, create=True) as bus:
