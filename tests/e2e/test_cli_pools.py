@@ -27,6 +27,7 @@ def spare(user: User) -> Iterator[User]:
             await client.publish(PoolDefined(pool="spare", gpu_class="old"))
 
     asyncio.run(define())
+    user.until("the pool is known", lambda: "spare" in user.run("status").out)
     for budget in ("lab", "lab/robotics"):
         user.run(f"budget set {budget} --share 50% --pool spare")
     agent = user.start("agent --node m1 --pool spare --gpus 4 --beat 500ms")
