@@ -50,7 +50,7 @@ class PlanPublished(Decision, frozen=True, tag="plan.published"):
     from_ms: int
     step_ms: int
     steps: int
-    gpus: int
+    gpus: int  # of the line that its blocks lie on, those out of service too
     objective: int
     bound: int
     candidates: int  # that the search looked at

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 _CODE = (
     "allocations.py", "budgets.py", "capacity.py", "clock.py", "cycles.py", "drains.py", "folding.py", "heartbeats.py",
-    "journal.py", "ledger.py", "moment.py", "runner.py", "sheet.py", "workloads.py",
+    "journal.py", "ledger.py", "moment.py", "plans.py", "runner.py", "services.py", "sheet.py", "workloads.py",
 )  # fmt: skip
 _WORDS = ("decisions.py", "envelope.py", "fields.py", "units.py")
 

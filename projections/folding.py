@@ -25,6 +25,7 @@ from apportion.projections.drains import Drains
 from apportion.projections.heartbeats import HEARTBEAT, Heartbeats, decode_beat
 from apportion.projections.ledger import Ledger
 from apportion.projections.moment import Decided, Said
+from apportion.projections.plans import Plans
 from apportion.projections.services import Services
 from apportion.projections.sheet import Intervals, OpenRows, Sheet
 from apportion.projections.workloads import Workloads
@@ -42,6 +43,7 @@ class Folding:
         self.ledger = Ledger()
         self.budgets = Budgets(self.ledger)
         self.services = Services()
+        self.plans = Plans()
         self.workloads = Workloads(self.services)
         self.allocations = Allocations(self.workloads, self.ledger)
         self.log = Sheet("dim.log", "seq", "time_ms", "log_id", "time_source", "core", "principal")
@@ -56,6 +58,7 @@ class Folding:
         self.sheets: tuple[Sheet, ...] = (
             self.cycles.log, self.cycles.cycles, self.cycles.decisions, self.workloads.asked, self.workloads.wishes,
             self.workloads.priorities, self.services.asked, self.services.sizes, self.services.demands, self.services.forecasts,
+            self.plans.made, self.plans.jobs, self.plans.services, self.plans.idle,
             *(pair.closed for pair in self.intervals), self.ledger.lines, self.heartbeats.closed, self.capacity.pools,
             self.capacity.policies, self.capacity.versions, self.budgets.versions, self.budgets.members,
             self.budgets.schedules, self.log,
@@ -213,4 +216,5 @@ class Folding:
             decisions.NodeSuspended: capacity.node_suspended,
             decisions.RunRetired: allocations.stopping,
             decisions.ServiceResized: self.services.resized,
+            decisions.PlanPublished: self.plans.published,
         }

@@ -116,6 +116,59 @@ create table fact.forecast (
     value bigint
 );
 
+-- The rolling plans of pools under horizon. Of each only step 0 was carried out. Its blocks lie on the pool's GPUs in one line.
+create table fact.plan (
+    plan varchar,
+    seq bigint,
+    position bigint,
+    time_ms bigint,
+    pool varchar,
+    from_ms bigint,        -- step n is from from_ms + n x step_ms on
+    step_ms bigint,
+    steps bigint,
+    gpus bigint,           -- of the line
+    objective bigint,
+    bound bigint,          -- no plan of what was asked could exceed it
+    candidates bigint,
+    unmet_gpu_steps bigint,
+    waiting bigint         -- jobs that it was made of
+);
+
+-- Who is to start when, and where. A row with start -1 had waited too long, and has no place in this plan.
+create table fact.plan_job (
+    plan varchar,
+    seq bigint,
+    pool varchar,
+    workload varchar,
+    start bigint,          -- step
+    steps bigint,
+    first bigint,          -- GPU of the line
+    gpus bigint,           -- a power of two, not less than it asked for
+    late boolean           -- it could not start in time, whatever was planned
+);
+
+-- What services are to hold, a row per step.
+create table fact.plan_service (
+    plan varchar,
+    seq bigint,
+    pool varchar,
+    workload varchar,
+    step bigint,
+    held bigint,
+    needs bigint,          -- at the quantile of demand that the pool keeps ready for
+    median bigint
+);
+
+-- Spells in which so many GPUs are expected to idle.
+create table fact.plan_idle (
+    plan varchar,
+    seq bigint,
+    pool varchar,
+    from_ms bigint,
+    until_ms bigint,
+    gpus bigint
+);
+
 -- What it asked for beside so many GPUs on so many nodes. No row: nothing, and one pool.
 create table fact.wish (
     workload varchar,

@@ -166,3 +166,39 @@ create macro mart.ppm(part, whole) as case when whole > 0 then (part::hugeint * 
 -- The three states of a run that people see: protected while it may not be interrupted, else by who pays.
 create macro mart.standing(payer, protected_until_ms, ms) as
     case when protected_until_ms > ms then 'protected' when payer = 'budget' then 'funded' else 'unfunded' end;
+
+-- The last plan of each pool at q, or the one that is named.
+create macro mart.plan_at(q, wanted, of_pool) as table
+select * from fact.plan
+where seq <= q and (wanted is null or plan = wanted) and (of_pool is null or pool = of_pool)
+qualify row_number() over (partition by pool order by seq desc) = 1;
+
+-- What a service needed, by the traffic last seen, and the GPUs that its replicas held: a row for each spell in which both are the same.
+create macro mart.service_flow_at(q, ms) as table
+with it as (
+    select s.workload, s.pool, s.gpus_milli, s.gpus_milli_per_traffic, e.time_ms as over_ms
+    from fact.service as s left join fact.workload_end as e on e.workload = s.workload and e.seq <= q
+    where s.admitted_seq <= q
+),
+news as (
+    -- least() passes over nulls
+    select it.workload, d.time_ms as at_ms, d.seq, 0 as delta_milli,
+        least((d.traffic_milli::hugeint * it.gpus_milli_per_traffic + 1000::hugeint * it.gpus_milli - 1)
+            // (1000::hugeint * it.gpus_milli) * it.gpus_milli, 16384000)::bigint as need_milli
+    from fact.demand as d join it using (workload) where d.seq <= q and (it.over_ms is null or d.time_ms < it.over_ms)
+    union all
+    select workload, over_ms, 9223372036854775807, 0, 0 from it where over_ms is not null
+    union all
+    select it.workload, unnest([r.placed_ms, r.end_ms]), 0, unnest([r.gpus_milli, -r.gpus_milli]), null
+    from mart.run_at(q, ms) as r join fact.workload as w on w.workload = r.workload join it on w.service = it.workload
+),
+instant as (
+    select workload, at_ms, arg_max(need_milli, seq) filter (need_milli is not null) as need_milli, sum(delta_milli) as delta_milli
+    from news group by all
+),
+spell as (
+    select workload, at_ms as from_ms, lead(at_ms, 1, ms) over in_time as to_ms,
+        coalesce(last_value(need_milli ignore nulls) over in_time, 0) as need_milli, (sum(delta_milli) over in_time)::bigint as held_milli
+    from instant window in_time as (partition by workload order by at_ms)
+)
+select it.pool, spell.* from spell join it using (workload) where to_ms > from_ms;

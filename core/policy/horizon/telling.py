@@ -42,7 +42,7 @@ def published(state: State, pool: int, asked: Asked, plan: Plan, mark: int) -> P
         from_ms=now_ms,
         step_ms=step_ms,
         steps=instance.steps,
-        gpus=int((room_of(instance)).max(initial=0)),
+        gpus=instance.gpus,
         objective=plan.objective,
         bound=bound_of(instance),
         candidates=plan.candidates,
