@@ -15,7 +15,7 @@ began as (
     where r.placed_seq >= b.seq and r.placed_seq < a.seq group by r.workload
 ),
 ended as (
-    select e.workload from fact.workload_end as e, after as a where e.seq < a.seq
+    select e.workload from fact.workload_end as e, after as a where e.seq <= a.seq
 )
 select workload, w.name, w.budget, w.gpus_milli, was.start_ms as old_start_ms, becomes.start_ms as new_start_ms,
     case when was.workload is null and w.admitted_seq > b.seq then 'new'

@@ -25,8 +25,9 @@ began as (
 batch as (
     select j.plan, count(*) filter (due) as due, count(b.workload) filter (due) as started,
         count(*) filter (due and b.workload is null and e.workload is not null) as withdrawn,
-        (avg(greatest(b.placed_ms - j.start_ms, 0) * 1000 // j.step_ms) filter (due))::bigint as later_mean_milli,
-        (max(greatest(b.placed_ms - j.start_ms, 0) * 1000 // j.step_ms) filter (due))::bigint as later_max_milli,
+        -- greatest() passes over nulls
+        floor(avg(greatest(b.placed_ms - j.start_ms, 0) * 1000 // j.step_ms) filter (due and b.placed_ms is not null))::bigint as later_mean_milli,
+        (max(greatest(b.placed_ms - j.start_ms, 0) * 1000 // j.step_ms) filter (due and b.placed_ms is not null))::bigint as later_max_milli,
         coalesce(sum(j.gpus * 1000 * j.step_ms * greatest(least(j.start + j.steps, j.passed) - j.start, 0)), 0)::bigint as promised_gpu_us,
         coalesce(sum(b.held_gpu_us), 0)::bigint as held_gpu_us
     from job as j left join began as b using (plan, workload)

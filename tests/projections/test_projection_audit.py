@@ -122,6 +122,17 @@ FAULTS: dict[str, str] = {
     "placed_admitted": """
         delete from fact.decision where type = 'workload.admitted' and workload = (select min(workload) from fact.run_closed)
     """,
+    "planned_runs": "update dim.policy_version set policy = 'horizon'",
+    "plans_bounded": """
+        insert into fact.plan values ('p.1', 1, 0, 0, 'p', 0, 1800000, 48, 8, 101, 100, 1, 0, 0)
+    """,
+    "plans_laid_out": """
+        insert into fact.plan values ('p.1', 1, 0, 0, 'p', 0, 1800000, 48, 8, 1, 1, 1, 0, 0);
+        insert into fact.plan_job values ('p.1', 1, 'p', 'a', 0, 4, 0, 4, false), ('p.1', 1, 'p', 'b', 3, 2, 2, 2, false)
+    """,
+    "plans_swap": """
+        insert into fact.plan_service values ('p.1', 1, 'p', 'nobody', 0, 1, 1, 1)
+    """,
     "position": "delete from meta.commit_log where last_seq = (select max(last_seq) from meta.commit_log)",
     "preempted_stops": "delete from fact.decision where type = 'run.closed' and reason = 'preempted'",
     "refunds_for_loss": "update fact.run_closed set refunded_gpu_us = 1 where outcome = 'succeeded'",
