@@ -114,11 +114,28 @@ def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:
     if kind == "service.resized":
         return [f"{subject}: {resize_words(decision)}"]
     if kind == "plan.published":
-        return [f"{subject}: plan {decision['plan']} was published"]
+        return [f"{subject}: {line}" if not number else f"  {line}" for number, line in enumerate(plan_words(decision))]
     if kind in REFUSING:
         what, do = refusal_words(decision)
         return [f"{subject}: refused: {what}"] + ([f"  what helps: {do}"] if do else [])
     return [f"{subject}: {kind} {render.cell('', decision)}"]
+
+
+def plan_words(decision: dict[str, Any]) -> list[str]:
+    """Return what a plan promises, and what it cannot."""
+    jobs, late = decision.get("jobs") or [], decision.get("late") or []
+    now = sum(job[1] == 0 for job in jobs)
+    lines = [
+        f"plan {decision['plan']} of pool {decision['pool']}, {decision['steps']} steps of {render.duration(decision['step_ms'])}: "
+        f"{len(jobs):,} of {decision['waiting']:,} waiting jobs have a place, {now:,} of them now"
+    ]
+    if services := decision.get("services") or []:
+        unmet = decision["unmet_gpu_steps"]
+        short = f"{unmet:,} GPU-steps of their demand are not covered" if unmet else "all of their demand is covered"
+        lines.append(f"services {', '.join(service[0] for service in services)}: {short}")
+    if late:
+        lines.append(f"waited too long to start in time: {', '.join(late)}")
+    return lines
 
 
 def resize_words(decision: dict[str, Any]) -> str:
