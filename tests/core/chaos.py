@@ -173,6 +173,32 @@ class Chaos:
             self.story.tick()
             self.story.now_ms += 60_000
 
+    def planned(self) -> None:
+        """Tell how a day is planned around a service, in a pool of its own; no choice is left to the dice."""
+        self.story.tell(ev.PoolDefined(pool="v"))
+        self.story.tell(ev.PolicyActivated(pool="v", policy="horizon", wait_bound_ms=3_600_000))
+        self.story.tell(ev.BudgetSet(pool="v", budget="A", share_ppm=1_000_000))
+        self.story.tell(ev.NodeJoined(node="v1", pool="v", gpus=4, agent="agent-v1"))
+        service = ev.Service(min_replicas=1, max_replicas=2, gpus_milli_per_traffic=1_000)
+        self.story.tell(
+            ev.WorkloadSubmitted(
+                workload="tide", budget="A", pools=("v",), gpus_milli=1_000, kind="realtime", min_runtime_ms=0, service=service
+            )
+        )
+        forecast = ev.ForecastPublished(
+            model="m", target="tide", horizon_ms=7_200_000, step_ms=3_600_000, quantiles_ppm=(500_000, 900_000),
+            values=(1_000, 2_000, 1_000, 2_000),
+        )  # fmt: skip
+        self.story.tell(forecast)
+        for name, gpus_milli in (("now", 2_000), ("after", 4_000), ("never", 4_000)):
+            event = ev.WorkloadSubmitted(
+                workload=name, budget="A", pools=("v",), gpus_milli=gpus_milli, min_runtime_ms=60_000, expected_runtime_ms=7_200_000
+            )
+            self.story.tell(event)
+        self.story.tick()
+        self.story.now_ms += 3_000_000  # by then two have waited for most of the bound, and cannot start in time
+        self.story.tick()
+
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
