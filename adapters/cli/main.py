@@ -23,6 +23,7 @@ from apportion.adapters.cli import (
     jobs,
     local,
     nodes,
+    plans,
     policies,
     reads,
     services,
@@ -90,7 +91,7 @@ def _root(
 
 
 MODULES = (
-    reads, what_fits, sharing, jobs, services, writes, budgets, statements, nodes, policies,
+    reads, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
     events, checks, auditing, comparing, local,
 )  # in the order of the help
 for module in MODULES:
