@@ -99,6 +99,7 @@ async def demo(
 ) -> Answer:
     """Play a week of 512 GPUs through a real server; print its statement."""
     use_kernels()
+    from apportion.adapters.demo import realtime as day
     from apportion.adapters.demo.play import DemoOptions, DemoRefused, play
     from apportion.adapters.demo.report import lines
 
@@ -107,7 +108,8 @@ async def demo(
         document = await play(options)
     except DemoRefused as refused:
         raise usage(str(refused)) from None
-    return Answer(text="\n".join(lines(document)) + "\n", document=document, code=0 if document["ok"] else FAILED)
+    told = lines(document) + (["", *day.lines(document["realtime"])] if realtime else [])
+    return Answer(text="\n".join(told) + "\n", document=document, code=0 if document["ok"] else FAILED)
 
 
 async def serve(

@@ -32,6 +32,7 @@ from apportion.adapters import render
 from apportion.adapters.bus.connection import publish_command
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
+from apportion.adapters.demo import realtime
 from apportion.adapters.demo.measure import cpu_s, peak_rss_mb
 from apportion.adapters.demo.outcome import Outcome
 from apportion.adapters.demo.progress import Board
@@ -70,6 +71,9 @@ async def play(options: DemoOptions) -> dict[str, Any]:
         with _interruptible() as interrupted:
             await stage.play(interrupted)
         document = await asyncio.to_thread(build, home, stage.outcome())
+        if options.realtime:
+            (curve,) = world_options.curves
+            document["realtime"] = await asyncio.to_thread(realtime.build, home, curve.pool, curve.name)
         document["wall_s"] = round(time.monotonic() - began_s, 1)
         (home.root / MARK).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         return document

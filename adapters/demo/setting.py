@@ -25,9 +25,11 @@ from apportion.core.events import Service
 MS_PER_DAY = 86_400_000
 MARK = "demo.json"
 REALTIME_NODES = 8
-REALTIME_SHARES = (("serving", 700_000), ("research", 200_000), ("vision", 100_000))
-REALTIME_DEMAND_MILLI = 2_400
-LONGEST_MS = 6 * 3_600_000
+REALTIME_SHARES = (("serving", 700_000), ("research", 150_000), ("vision", 150_000))
+REALTIME_DEMAND_MILLI = 6_000  # before jobs are cut to LONGEST_MS: more than the valleys hold, so that some always waits
+REALTIME_LARGEST = 8
+LONGEST_MS = 2 * 3_600_000  # the valley before the morning takes longer work badly
+HEAD_START_MS = 4 * 3_600_000  # batch work that the day begins with: what was submitted in the evening before
 
 
 class DemoRefused(ApportionError):
@@ -73,19 +75,19 @@ def story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
 
 
 def realtime_story(options: DemoOptions) -> tuple[list[Job], WorldOptions]:
-    """Return a day on 64 GPUs: a chat service that needs 40 of them at its peak, and batch work of at most 6 hours a job."""
+    """Return a day on 64 GPUs: a chat service that needs 40 of them at its peak, and batch work of at most 2 hours a job."""
     if options.trace is not None:
         raise DemoRefused("--realtime plays a day of its own; leave out --trace, or --realtime")
     days = 1 if options.days is None else options.days
     if not 1 <= days <= 31:
         raise DemoRefused(f"--days {days}: with --realtime play between 1 and 31 days; 1 is usual")
     layout = Layout(nodes=REALTIME_NODES, shares=REALTIME_SHARES, grants=(), policy="horizon")
-    shape = Shape(days=days, gpus=layout.gpus, demand_milli=REALTIME_DEMAND_MILLI, largest=16)
+    shape = Shape(days=days, gpus=layout.gpus, demand_milli=REALTIME_DEMAND_MILLI, largest=REALTIME_LARGEST)
     programs = [name for name, _share in REALTIME_SHARES[1:]]
     jobs = [
         job._replace(
             job_id=f"{programs[number % len(programs)]}-{number:04d}", program=programs[number % len(programs)],
-            duration_ms=min(job.duration_ms, LONGEST_MS),
+            duration_ms=min(job.duration_ms, LONGEST_MS), submit_ms=max(0, job.submit_ms - HEAD_START_MS),
         )
         for number, job in enumerate(generate(options.seed, shape), 1)
     ]  # fmt: skip
