@@ -14,7 +14,7 @@ _CODE = (
     "allocations.py", "budgets.py", "capacity.py", "clock.py", "cycles.py", "drains.py", "folding.py", "heartbeats.py",
     "journal.py", "ledger.py", "moment.py", "plans.py", "runner.py", "services.py", "sheet.py", "workloads.py",
 )  # fmt: skip
-_WORDS = ("decisions.py", "envelope.py", "fields.py", "units.py")
+_WORDS = ("decision.py", "decisions.py", "envelope.py", "fields.py", "plans.py", "units.py")
 
 
 @functools.cache
