@@ -54,15 +54,18 @@ def eligible(
 @njit(cache=True)
 def costs(
     now_ms: int, seq: int, quantum_ms: int, runs: int, may_go: I64, counts_for: I64, milli: I64, checkpoint_ms: I64, placed_ms: I64,
-    workload: I64, event_seq: I64, rank: I64, cost: I64,
+    workload: I64, event_seq: I64, service: I64, rank: I64, cost: I64,
 ) -> None:  # fmt: skip
-    """Fill ``cost`` of who may go: the seven numbers by which plans are compared; ``cost`` is 0 everywhere else."""
+    """Fill ``cost`` of who may go: the seven numbers by which plans are compared; ``cost`` is 0 everywhere else.
+
+    A replica of a service (``service`` > 0) has no work to save: its traffic is served (``state.work``).
+    """
     for run in range(runs):
         if may_go[run] == 0:
             continue
         line = counts_for[run]
         counted = milli[run] if line >= 0 else 0
-        unsaved_ms = min(now_ms - checkpoint_ms[run], quantum_ms)
+        unsaved_ms = 0 if service[workload[run]] > 0 else min(now_ms - checkpoint_ms[run], quantum_ms)
         cost[run, 0] = counted * unsaved_ms
         cost[run, 1] = counted
         cost[run, 2] = (milli[run] - counted) * unsaved_ms

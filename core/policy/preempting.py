@@ -84,7 +84,7 @@ def _field(state: State, shares: Shares, workload: int) -> tuple[Field | None, i
     rank, cost = _ranks(state, room, np.flatnonzero(gives)), np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
     takers.costs(
         now_ms, state.counters.seq, quantum_ms, run.used, may_go, counts_for, run.gpus_milli, run.checkpoint_ms, run.placed_ms,
-        run.workload, state.workload.event_seq, rank, cost,
+        run.workload, state.workload.event_seq, state.workload.service, rank, cost,
     )  # fmt: skip
     return Field(may_go, cost, counts_for, milli, room, rank), loose_milli
 

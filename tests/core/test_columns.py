@@ -194,6 +194,7 @@ def moment(nodes: int, seed: int, minutes: int) -> tuple[State, Shares]:
 @given(st.integers(4, 24), st.integers(1, 10_000), st.integers(0, 5))
 def test_what_the_passes_ask_of_runs_is_what_the_rules_say(nodes: int, seed: int, minutes: int) -> None:
     state, shares = moment(nodes, seed, minutes)
+    state.workload.service[state.run.column("workload")[::3]] = 1  # some of them serve
     for guess in (False, True):
         assert free_times(state, guess=guess).tolist() == naive_free_times(state, guess=guess).tolist()
     for workload in state.queue[: min(state.queued, 12)].tolist():
@@ -262,6 +263,7 @@ def naive_field(state: State, shares: Shares, workload: int) -> tuple[NDArray[np
 
     def cost(rank: I64) -> I64:
         counted, unsaved_ms = np.where(idle, 0, milli), np.minimum(now_ms - run.column("checkpoint_ms"), quantum_ms)
+        unsaved_ms[state.workload.service[run.column("workload")] > 0] = 0  # traffic is served: there is no work to save
         columns = [
             counted * unsaved_ms, counted, (milli - counted) * unsaved_ms, milli, counted * rank[leaf],
             now_ms - run.column("placed_ms"), state.counters.seq - state.workload.event_seq[run.column("workload")],
