@@ -31,7 +31,8 @@ CHANGES = {
 LISTED = {
     "plan": "plan", "time_ms": "made", "jobs_due": "were to start", "jobs_started": "did", "later_mean_steps_milli": "steps late",
     "later_max_steps_milli": "at most", "jobs_promised_gpu_us": "jobs", "jobs_held_gpu_us": "had",
-    "services_promised_gpu_us": "services", "services_held_gpu_us": "held", "unmet_promised_gpu_us": "unmet", "unmet_gpu_us": "was",
+    "services_promised_gpu_us": "services", "services_held_gpu_us": "held", "unmet_promised_gpu_us": "not to cover",
+    "unmet_gpu_us": "unmet",
 }  # fmt: skip
 PlanId = Annotated[str, typer.Argument(metavar="[PLAN]", help="Its id [default: the last one]", show_default=False)]
 
@@ -87,6 +88,8 @@ def _title(plan: Row) -> list[str]:
 
 def facts(plan: Row) -> list[str]:
     """Return what a plan is worth, and whom it leaves out."""
+    if not plan["waiting"] and not plan["services"]:
+        return ["no job waited when it was made, and there was no service"]
     left = plan["waiting"] - plan["jobs"]
     lines = [
         f"{plan['jobs']:,} of {plan['waiting']:,} waiting jobs are planned, {plan['starts_now']:,} of them now"
@@ -199,8 +202,8 @@ async def list_(
         since_ms = max(0, as_of.time_ms - since) if since else 0
         reply = await source.ask("plan_regret", row_limit=limit, since_ms=since_ms, seq=as_of.seq, **given(pool=pool))
     after = [
-        "GPU-hours of the steps that have passed: promised to jobs, to services, and what was had; unmet: demand that was not to "
-        "be covered, and that was not. Steps late: of the jobs that started, on average and at most."
+        "GPU-hours of the steps that have passed: promised to jobs, to services, and what was had; demand that was not to be "
+        "covered, and that was unmet. Steps late: of the jobs that started, on average and at most."
     ]
     section = Section(
         reply.rows, list(LISTED), headings=LISTED, empty=NONE_YET,
@@ -233,11 +236,10 @@ async def _two(source: Opened, old: str, new: str, pool: str) -> tuple[Row, Row,
     if after is None:
         raise Failure(1, "no plan is made yet", "`apportion policy set POOL --policy horizon` makes a pool plan")
     if not old:
-        made = await source.ask("plans", pool=after["pool"], row_limit=1_000_000, seq=reply.as_of.seq)
-        earlier = [row["plan"] for row in made.rows if row["seq"] < after["seq"]]
-        if not earlier:
+        made = await source.ask("plans", pool=after["pool"], row_limit=2, seq=after["seq"])
+        if len(made.rows) < 2:
             raise Failure(1, f"{after['plan']} is the first plan of pool {after['pool']}", "wait for the next one, or name two")
-        old = earlier[0]
+        old = made.rows[1]["plan"]
     before, _reply = await _plan_of(source, old, "")
     assert before is not None
     if before["pool"] != after["pool"]:
