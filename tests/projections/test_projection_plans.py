@@ -139,6 +139,25 @@ def test_a_projector_that_starts_again_knows_plans(tmp_path: Path, day: Projecti
             assert len(again) > 48
 
 
+def test_an_answer_about_plans_does_not_know_what_came_later(day: Projection) -> None:
+    """Asked of the whole at seq N = asked of a projection that was built up to N."""
+    logs = simulated(31, hours=24, nodes=4, policy="horizon")
+    count = len(logs.batches) * 2 // 3
+    seq = logs.batches[count - 1].input_seq
+    with Projection() as prefix:
+        prefix.ingest(logs.records[:seq], logs.batches[:count])
+        prefix.refresh()
+        new, old = (row["plan"] for row in queries.run(prefix.con, "plans", row_limit=2).dicts())
+        asked: dict[str, dict[str, Any]] = {
+            "plan": {}, "plans": {}, "plan_jobs": {}, "plan_services": {}, "plan_idle": {}, "plan_risk": {}, "plan_regret": {},
+            "plan_changes": {"old": old, "new": new}, "pool_curve": {"pool": "h100"},
+        }  # fmt: skip
+        for name, params in asked.items():
+            then = queries.run(prefix.con, name, **params).dicts()
+            assert then
+            assert queries.run(day.con, name, seq=seq, **params).dicts() == then, name
+
+
 # -- what became of it -----------------------------------------------------------------------------------------------------
 
 

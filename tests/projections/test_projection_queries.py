@@ -51,6 +51,8 @@ def arguments(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
         "runs": {"workload": workload},
         "why": {"workload": workload},
         "service_curve": {"workload": workload},
+        "pool_curve": {"pool": "h100"},
+        "plan_changes": {"old": "h100.1", "new": "h100.2"},
         "budget": {"budget": "itp/cluster04"},
         "decision_of": {"event_seq": 100},
         "queue": {"state": "all"},
