@@ -119,7 +119,7 @@ leaves = (
     | st.booleans()
     | st.sampled_from(EDGES)
     | st.integers(-10, 1000)
-    | st.sampled_from([0.5, -1.25, 1e300])
+    | st.sampled_from([0.5, -1.25, 1e-300])
     | st.sampled_from(TEXTS)
     | st.text(st.characters(exclude_categories=("Cs",)), max_size=5)
 )
