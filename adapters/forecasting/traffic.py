@@ -3,7 +3,8 @@
 What is known decides which of three it is; a step is a part of a day, and its traffic the most that was seen in it.
 - ``day``, from one day on: of each step of the day the mean of past days, a day counting half of the second one after it.
 - ``week``, from seven days on: of each step of the week the mean of past weeks, a week counting half of the one after it, and with
-  that the ``day``, which counts as one week: few weeks say little, and what is new shows there first.
+  that the ``day``, which counts as one week, or not at all. Steps are smoothed over their neighbours, or not. Of these four ways
+  the one is taken that missed least in the last ``SPREAD_DAYS`` days: some traffic grows, and some is the same week for ever.
 - ``last``, before: the last step's traffic, for two hours ahead only. Its logarithm is taken to wander as it has so far, and at
   first by ``WANDER`` in half an hour: wide, since nothing is known. Later than two hours nothing is said.
 
@@ -34,7 +35,7 @@ QUANTILES_PPM = (500_000, 841_345, 977_250)  # the median, and one and two sigma
 NORMAL = (0.0, 1.0, 2.0)  # standard deviations of these
 WEEK_DAYS = 7
 HISTORY_DAYS = 35
-SPREAD_DAYS = 14
+SPREAD_DAYS = 7
 FADE_DAYS = 2.0  # a day counts half of so many later
 LEVEL_BOUND = math.log(4.0)
 LEVEL_PRIOR = 2.0  # days that say: as before
@@ -63,6 +64,16 @@ class Seen(NamedTuple):
     def until_ms(self) -> int:
         """Where the last step ends."""
         return self.from_ms + len(self.milli) * self.step_ms
+
+
+class Way(NamedTuple):
+    """How a profile is made: as how many weeks the usual day counts beside the same weekdays, and whether steps are smoothed."""
+
+    usual: float
+    smooth: bool
+
+
+WAYS = tuple(Way(usual, smooth) for usual in (1.0, 0.0) for smooth in (True, False))
 
 
 class Profile(NamedTuple):
@@ -121,12 +132,22 @@ def fit(seen: Seen, now_ms: int) -> Profile | None:
     days = days[: len(days) // daily * daily].reshape(-1, daily)
     if np.count_nonzero(~np.isnan(days)) < daily:
         return None
-    first_day = seen.from_ms // MS_PER_DAY
     floor = max(FLOOR_PART * float(np.nanmean(days)), 1.0)
+    return min((_fitted(days, seen, begin_ms, floor, way) for way in WAYS), key=_missed)  # the first of equals
+
+
+def _missed(profile: Profile) -> float:
+    """Return by how much it missed in the days past."""
+    return float(np.abs(profile.errors * (profile.told + profile.floor)).sum())
+
+
+def _fitted(days: F64, seen: Seen, begin_ms: int, floor: float, way: Way) -> Profile:
+    """Return the profile that one way makes, with its errors when each past day was told by the days before it."""
+    first_day = seen.from_ms // MS_PER_DAY
     levels: list[float] = []
     told, came = [], []
     for day in range(len(days)):
-        base = _base(days[:day], first_day, first_day + day) if day else np.full(daily, np.nan)
+        base = _base(days[:day], first_day, first_day + day, way) if day else np.full(days.shape[1], np.nan)
         actual = days[day]
         both = ~np.isnan(base) & ~np.isnan(actual)
         if both.any():
@@ -135,7 +156,7 @@ def fit(seen: Seen, now_ms: int) -> Profile | None:
                 told.append(lifted[both])
                 came.append(actual[both])
             levels.append(math.log((float(actual[both].sum()) + floor) / (float(base[both].sum()) + floor)))
-    base = np.concatenate([_base(days, first_day, first_day + len(days) + ahead) for ahead in range(WEEK_DAYS)])
+    base = np.concatenate([_base(days, first_day, first_day + len(days) + ahead, way) for ahead in range(WEEK_DAYS)])
     expected = np.concatenate(told) if told else np.zeros(0)
     order = np.argsort(expected, kind="stable")
     errors = (np.concatenate(came) - expected) / (expected + floor) if told else np.zeros(0)
@@ -143,25 +164,25 @@ def fit(seen: Seen, now_ms: int) -> Profile | None:
     return Profile(form, begin_ms, seen.step_ms, base, _level(levels), floor, expected[order], errors[order])
 
 
-def _base(days: F64, first_day: int, day: int) -> F64:
+def _base(days: F64, first_day: int, day: int, way: Way) -> F64:
     """Return what the days before tell of a day, by its steps."""
     ages = np.arange(len(days), 0, -1, dtype=np.float64)
-    usual = _mean(days, 0.5 ** (ages / FADE_DAYS))
+    usual = _mean(days, 0.5 ** (ages / FADE_DAYS), way)
     same = np.flatnonzero((first_day + np.arange(len(days)) - day) % WEEK_DAYS == 0)
     if not len(same):
         return usual
-    weekly = _mean(days[same], 0.5 ** (ages[same] / WEEK_DAYS))
-    return np.where(np.isnan(weekly), usual, (len(same) * weekly + usual) / (len(same) + 1))
+    weekly = _mean(days[same], 0.5 ** (ages[same] / WEEK_DAYS), way)
+    return np.where(np.isnan(weekly), usual, (len(same) * weekly + way.usual * usual) / (len(same) + way.usual))
 
 
-def _mean(days: F64, weights: F64) -> F64:
-    """Return the mean by step, smoothed over its neighbours; where a step was never seen, the mean of all."""
+def _mean(days: F64, weights: F64, way: Way) -> F64:
+    """Return the mean by step, smoothed over its neighbours or not; where a step was never seen, the mean of all."""
     known = ~np.isnan(days)
     weight = (known * weights[:, None]).sum(axis=0)
     total = (np.where(known, days, 0.0) * weights[:, None]).sum(axis=0)
     if not known.any():
         return np.full(days.shape[1], np.nan)
-    near = np.array((1.0, 2.0, 1.0))
+    near = np.array((1.0, 2.0, 1.0) if way.smooth else (0.0, 1.0, 0.0))
     total, weight = (np.convolve(np.concatenate((row[-1:], row, row[:1])), near, "valid") for row in (total, weight))
     mean = float(total.sum() / weight.sum())
     result: F64 = np.where(weight > 0, total / np.maximum(weight, 1e-12), mean)
