@@ -45,6 +45,7 @@ def test_a_service_of_which_little_is_known_is_told_so(user: User, models: Path)
     service = "--kind realtime --replicas 1-3 --gpus-per-traffic 1"
     user.run(f"submit --budget lab/robotics --gpus 1 {service} --name talk --id talk -- sleep 1000")
     user.run("demand talk 2")
+    user.run("member grant lab forecaster --role administer --reason forecasts", code=None)  # by this test, or by the one before
     assert "talk: no half hour with traffic is over" in user.run(f"forecast --once --model-dir {models}").out
     user.run("cancel talk")
 
