@@ -49,6 +49,11 @@ class Home:
         return self.root / "published"
 
     @property
+    def forecasts(self) -> Path:
+        """Fitted models of the forecaster."""
+        return self.root / "forecasts"
+
+    @property
     def agents(self) -> Path:
         """Working files of node agents: ``agents/<node>/<workload>#<run>/{stdout,stderr,run.json}``."""
         return self.root / "agents"

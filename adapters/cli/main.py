@@ -20,6 +20,7 @@ from apportion.adapters.cli import (
     checks,
     comparing,
     events,
+    forecasting,
     jobs,
     local,
     nodes,
@@ -92,7 +93,7 @@ def _root(
 
 MODULES = (
     reads, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
-    events, checks, auditing, comparing, local,
+    events, checks, auditing, comparing, local, forecasting,
 )  # in the order of the help
 for module in MODULES:
     module.add_to(app)

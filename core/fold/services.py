@@ -141,12 +141,19 @@ def _misshaped(event: ForecastPublished, step_ms: int) -> No | None:
     if not rows or not count or count % rows:
         numbers = {"values": count, "quantiles": rows}
         return No(Refusal.INVALID_DATA, "values", "as many values for each quantile, at least one", numbers, event.target)
-    if list(event.quantiles_ppm) != sorted(dict.fromkeys(event.quantiles_ppm)):
-        return No(Refusal.INVALID_DATA, "quantiles_ppm", "must ascend", entity=event.target)
+    if (no := _disordered(event)) is not None:
+        return no
     if not step_ms or count // rows != -(-event.horizon_ms // step_ms):
         numbers = {"steps": count // rows, "horizon_ms": event.horizon_ms, "step_ms": event.step_ms}
         return No(Refusal.INVALID_DATA, "step_ms", "the steps of a row must fill the horizon", numbers, event.target)
     return None
+
+
+def _disordered(event: ForecastPublished) -> No | None:
+    """Refuse quantiles that do not ascend: the first that is high enough would not be the right one."""
+    if list(event.quantiles_ppm) == sorted(dict.fromkeys(event.quantiles_ppm)):
+        return None
+    return No(Refusal.INVALID_DATA, "quantiles_ppm", "must ascend", entity=event.target)
 
 
 def _runtime_forecast(state: State, event: ForecastPublished, principal: str) -> No | None:
@@ -160,6 +167,8 @@ def _runtime_forecast(state: State, event: ForecastPublished, principal: str) ->
     if not event.quantiles_ppm or len(event.values) != len(event.quantiles_ppm):
         numbers = {"values": len(event.values), "quantiles": len(event.quantiles_ppm)}
         return No(Refusal.INVALID_DATA, "values", "one runtime for each quantile", numbers, event.target)
+    if (no := _disordered(event)) is not None:
+        return no
     wanted_ppm = int(state.pool.demand_ppm[int(state.workload.pool[row])])
     upper = next((at for at, ppm in enumerate(event.quantiles_ppm) if ppm >= wanted_ppm), len(event.values) - 1)
     state.workload.forecast_ms[row] = min(event.values[upper], MAX_DURATION_MS)
