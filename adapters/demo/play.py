@@ -44,6 +44,7 @@ from apportion.adapters.service.scheduler import SchedulerService
 from apportion.adapters.simulation.stated import tick_event
 from apportion.adapters.simulation.world import World
 from apportion.adapters.snapshots import DiskSnapshots
+from apportion.adapters.warming import warm_horizon
 from apportion.core.decisions import CycleBatch
 from apportion.core.envelope import StoredBatch
 from apportion.core.errors import ApportionError
@@ -64,6 +65,8 @@ async def play(options: DemoOptions) -> dict[str, Any]:
     began_s = time.monotonic()
     jobs, world_options = story(options)
     home = claim(options)
+    if options.realtime:
+        await asyncio.to_thread(warm_horizon)  # before the server waits for who compiles
     server = EmbeddedServer(home, sync="relaxed")
     await asyncio.to_thread(server.start)
     try:
@@ -168,8 +171,14 @@ class _Stage:
                 [publish_command(event.subject.encode(), b"", b"", event.body) for event in events]
             )
             if not batch.done():
-                async with asyncio.timeout(ANSWER_S):
-                    await batch
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        await batch
+                except TimeoutError:
+                    raise ApportionError(
+                        f"cycle {number} was not answered within {ANSWER_S:.0f} s: the connection lost some of its {len(events)} "
+                        "events, or this machine is too busy; play again"
+                    ) from None
             last = service.core.last_batch
             if last is None or last.seq != published:
                 raise ApportionError(

@@ -27,9 +27,11 @@ from apportion.adapters.service.recovery import StoredCycles, restore
 from apportion.adapters.service.telling import OnBatch, Told
 from apportion.adapters.service.ticking import LONGEST_WAIT_S, Ticker, Why, publish_tick, refused_tick, wall_ms
 from apportion.adapters.snapshots import record_hash
+from apportion.adapters.warming import warm_horizon
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import ApportionError, LogMismatch
+from apportion.core.state import schema
 
 logger = logging.getLogger(__name__)
 
@@ -211,6 +213,8 @@ class SchedulerService:
 
     async def _follow(self) -> None:
         self._tail = tail = self._events.tail(self.core.seq)
+        if (self.core.state.pool.column("policy") == schema.HORIZON).any():
+            await asyncio.to_thread(warm_horizon)
         gc.freeze()  # what was built by now stays: the collector need not walk it at every full collection
         self.ready.set()
         records: list[Record] = []

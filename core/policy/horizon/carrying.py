@@ -1,7 +1,8 @@
 """One cycle of a pool under ``horizon``: plan when it is time, carry out the present instant, place replicas.
 
-It is planned at the first cycle of each step, and else, ``REPLAN_MS`` after the last plan or later, when what waits, runs or is in
-service is no longer what it was. Of the plan only the jobs of step 0 start, each inside the block that was planned for it. Whom
+It is planned at the first cycle of each step, at once when a job comes that could start on what idles, and else, ``REPLAN_MS``
+after the last plan or later, when what waits, runs or is in service is no longer what it was. Of the plan only the jobs of step 0
+start, each inside the block that was planned for it. Whom
 that block does not suit (labels, memory, topology: the plan knows only GPUs) starts on others that are planned for nobody now, or
 waits for the next plan. A job that starts is protected for as long as it is
 expected to run: it is not interrupted. Nobody is preempted for a plan, and nobody starts beside it.
@@ -63,9 +64,17 @@ def wants_plan(state: State, pool: int) -> bool:
     """Tell whether it is time for a plan."""
     cells, now_ms = state.pool.cells, state.counters.time_ms
     planned_ms, step_ms = cells.plan_ms[pool], cells.step_ms[pool]
-    if not planned_ms or now_ms // step_ms != planned_ms // step_ms:
+    if not planned_ms or now_ms // step_ms != planned_ms // step_ms or _fresh(state, pool):
         return True
     return now_ms - planned_ms >= REPLAN_MS and mark_of(state, pool) != cells.plan_mark[pool]
+
+
+def _fresh(state: State, pool: int) -> bool:
+    """Tell whether a job has come since the last plan that could start on what idles, by count: once for each."""
+    cells, table = state.pool.cells, state.workload
+    queue = state.queue[: state.queued]
+    mine = (table.pool[queue] == pool) & (table.service[queue] == 0) & (table.submit_ms[queue] > cells.plan_ms[pool])
+    return bool((mine & (table.gpus_milli[queue] <= cells.idle_milli[pool])).any())
 
 
 def instants(state: State) -> list[int]:
