@@ -83,7 +83,7 @@ class Zone:
 def _zone(name: str) -> tzinfo:
     if name.upper() in ("UTC", "Z"):
         return UTC
-    if name[:1] in "+-":
+    if name.startswith(("+", "-")):
         try:
             offset = datetime.fromisoformat(f"2000-01-01T00:00:00{name}").utcoffset()
             return timezone(offset or timedelta(0))

@@ -60,9 +60,8 @@ def read(
             yield Passed(line.number, "empty line")
             continue
         fields = line.text.split(separator)
-        names = tuple(name.strip().lower().partition("%")[0] for name in fields)
-        if "jobid" in names or "jobidraw" in names:
-            columns = names[:-1] if names[-1] == "" else names
+        if names := _heading(line.text, separator):
+            columns = names
             row_of = None
             yield Passed(line.number, "heading")
             continue
@@ -73,6 +72,16 @@ def read(
             yield row_of(fields, line.number)
         except Unread as error:
             yield Refusal(line.number, str(error))
+
+
+def _heading(text: str, separator: str) -> tuple[str, ...]:
+    """Return the columns when the line is a heading, else nothing; dumps that were put together have several."""
+    if "jobid" not in text.lower():
+        return ()
+    names = tuple(name.strip().lower().partition("%")[0] for name in text.split(separator))
+    if not {"jobid", "jobidraw"} & set(names):
+        return ()
+    return names[:-1] if names[-1] == "" else names
 
 
 def _known(fields: list[str], number: int) -> tuple[str, ...]:
