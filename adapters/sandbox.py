@@ -190,9 +190,7 @@ def answer(request: Request) -> SqlAnswer:
     except duckdb.Error as error:
         raise SandboxRefused("failed", f"the copy {Path(request.path).name} cannot be opened: {error}") from error
     try:
-        at = con.execute(
-            "select seq, time_ms from fact.cycle where seq <= mart.readable_seq() order by seq desc limit 1"
-        ).fetchone() or (0, 0)
+        at = _as_of(con)
         _check(con, request.sql)
         con.execute("set lock_configuration = true")
         con.execute(request.sql)
@@ -203,6 +201,14 @@ def answer(request: Request) -> SqlAnswer:
     except duckdb.Error as error:
         raise SandboxRefused("usage", _first(error)) from error
     return SqlAnswer(columns, [list(row) for row in rows[: request.rows]], len(rows) > request.rows, int(at[0]), int(at[1]))
+
+
+def _as_of(con: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+    """Return the tick the copy stands at; imported history stands at none."""
+    if con.execute("select 1 from duckdb_tables() where schema_name = 'meta' and table_name = 'imported'").fetchone():
+        return 0, 0
+    at = con.execute("select seq, time_ms from fact.cycle where seq <= mart.readable_seq() order by seq desc limit 1").fetchone()
+    return (at[0], at[1]) if at else (0, 0)
 
 
 def _check(con: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -115,6 +115,9 @@ async def sql(
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the query from here (- is stdin)")
     ] = None,
     timeout: Annotated[int, lasting("Stop it after this", "10s")] = 10_000,
+    history: Annotated[
+        Path | None, typer.Option("--history", metavar="FILE", help="Ask this imported history instead (see `import`)")
+    ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", parser=whole(1, 10_000), metavar="N", help="At most so many rows")
     ] = 10_000,
@@ -127,7 +130,9 @@ async def sql(
     if query and file is not None:
         raise usage("a query and --file cannot both be given", "choose one of them")
     text = _read(file) if file is not None else query
-    copy = _copy(place)
+    if history is not None and not history.is_file():
+        raise usage(f"{history} is not there", "`apportion import` makes one: imported.duckdb in the installation's directory")
+    copy = history.resolve() if history is not None else _copy(place)
     try:
         answer = await asyncio.to_thread(run_sql, copy, text or TABLES, Limits(time_s=timeout / 1000, rows=limit))
     except SandboxRefused as refused:
@@ -139,7 +144,7 @@ async def sql(
     if not text:
         after = ["views of the mart and their macros answer most questions; ask for example:",
                  "  apportion sql 'select budget, sum(gpus_milli) from fact.alloc_open group by all'"]  # fmt: skip
-    as_of = AsOf(answer.as_of_seq, answer.as_of_ms, note=note)
+    as_of = AsOf(answer.as_of_seq, answer.as_of_ms, note=note) if history is None else None
     return Answer([section], after=after, more={"truncated": answer.truncated}, as_of=as_of)
 
 

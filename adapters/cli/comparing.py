@@ -42,7 +42,8 @@ async def compare(
         str, typer.Option("--policies", metavar="NAMES", help="Which, with commas: fair, fifo, priority, fair_tree, drf")
     ] = "fair,fifo,priority,fair_tree,drf",
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="PATH", help="Play the ITP or Philly trace [default: made-up jobs]")
+        Path | None,
+        typer.Option("--trace", metavar="PATH", help="Play ITP, Philly, or jobs of `import --jobs` [default: made-up jobs]"),
     ] = None,
     days: Annotated[int, typer.Option("--days", parser=whole(1, MAX_DAYS), metavar="N", help="How many days")] = 7,
     demand: Annotated[

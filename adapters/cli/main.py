@@ -21,6 +21,7 @@ from apportion.adapters.cli import (
     comparing,
     events,
     forecasting,
+    importing,
     jobs,
     local,
     nodes,
@@ -93,7 +94,7 @@ def _root(
 
 MODULES = (
     reads, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
-    events, checks, auditing, comparing, local, forecasting,
+    events, checks, auditing, importing, comparing, local, forecasting,
 )  # in the order of the help
 for module in MODULES:
     module.add_to(app)

@@ -1,8 +1,9 @@
 """What all policies get alike: the jobs, and the world they are played in.
 
 Decides the size of the cluster from the demand asked for, and the entitlements; a pure function of the options and the files
-they name. Without a trace the demo's generator makes jobs of the ITP trace's shape; a trace is the ITP or the Philly one. Nobody
-lives on grants and nobody asks for idle cycles here: all want their share in earnest, so what is due is water-filling alone.
+they name. Without a trace the demo's generator makes jobs of the ITP trace's shape; a trace is the ITP or the Philly one, or the
+jobs that ``apportion import --jobs`` wrote. Nobody lives on grants and nobody asks for idle cycles here: all want their share in
+earnest, so what is due is water-filling alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.demo.trace import TRACE_EPOCH_MS, TraceError, read_trace
 from apportion.adapters.fairness import traces
 from apportion.adapters.fairness.setting import Tree
+from apportion.adapters.imports import jobs as imported
 from apportion.adapters.simulation.cluster import ROOT, Layout, default_shares, shares_for
 from apportion.adapters.simulation.job import Job
 from apportion.adapters.simulation.people import Habits
@@ -71,6 +73,8 @@ def story(trace: Path | None, days: int, demand_milli: int | None, seed: int) ->
 
 
 def _traced(path: Path, layout: Layout, days: int) -> tuple[Layout, list[Job], int]:
+    if imported.is_jobs(path):
+        return _imported(path, layout, days)
     if path.name.startswith("philly") or (path.is_dir() and any(path.glob("philly*.csv"))):
         if days > traces.DAYS:
             raise TraceError(f"{path}: {traces.DAYS} days of it are played at most, --days {days} asks for more")
@@ -82,6 +86,24 @@ def _traced(path: Path, layout: Layout, days: int) -> tuple[Layout, list[Job], i
     numbered = [job._replace(job_id=f"{job.program}-{number:05d}") for number, job in enumerate(jobs, 1)]
     shares = shares_for([job.program for job in jobs])
     return layout._replace(shares=shares), numbered, TRACE_EPOCH_MS + FIRST_DAY * MS_PER_DAY
+
+
+def _imported(path: Path, layout: Layout, days: int) -> tuple[Layout, list[Job], int]:
+    """Return jobs of another scheduler's history: the first days of it, on a cluster for which they are as much as made-up jobs.
+
+    Sizes above a node become whole nodes, as a gang must.
+    """
+    found = imported.read(path, days)
+    per_node = layout.gpus_per_node
+    jobs = [
+        job._replace(
+            job_id=f"{job.program}-{number:05d}",
+            gpus=job.gpus if job.gpus <= per_node else -(-job.gpus // per_node) * per_node,
+        )
+        for number, job in enumerate(found.jobs, 1)
+    ]
+    nodes = _nodes(jobs, days * MS_PER_DAY, DEMAND_MILLI, per_node)
+    return layout._replace(nodes=nodes, shares=shares_for([job.program for job in jobs])), jobs, found.start_ms
 
 
 def _nodes(jobs: list[Job], length_ms: int, demand_milli: int, per_node: int) -> int:
