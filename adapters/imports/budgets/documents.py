@@ -59,7 +59,7 @@ def documents(text: str) -> list[At]:
     refuse_template(text)
     try:
         _no_aliases(yaml, text)
-        return [_plain(node) for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
+        return [_plain(node, yaml.SequenceNode) for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
         raise BadTree(line, f"the YAML is broken: {error.problem or error.context}") from None
@@ -80,12 +80,12 @@ def _no_aliases(yaml: Any, text: str) -> None:
             raise BadTree(event.start_mark.line + 1, f"more than {MAX_NODES:,} values")
 
 
-def _plain(node: yaml.Node) -> At:
+def _plain(node: yaml.Node, lists: type[yaml.SequenceNode]) -> At:
     line = node.start_mark.line + 1
     if isinstance(node.value, str):
         return At(line, text=node.value)
-    if node.id == "sequence":
-        return At(line, items=[_plain(item) for item in node.value])
+    if isinstance(node, lists):
+        return At(line, items=[_plain(item, lists) for item in node.value])
     at = At(line)
     for key, value in node.value:
         name = key.value if isinstance(key.value, str) else ""
@@ -93,7 +93,7 @@ def _plain(node: yaml.Node) -> At:
             raise BadTree(
                 key.start_mark.line + 1, f"{name!r} is there twice in one mapping, also in line {at.entries[name].line}"
             )
-        at.entries[name] = _plain(value)
+        at.entries[name] = _plain(value, lists)
     return at
 
 
