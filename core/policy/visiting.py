@@ -14,6 +14,8 @@ soon as he runs there his demand is real, and his part no less. Inside the budge
 (``precedence``): what he takes must not delay the first of it, unless he is over by then. A budget that lost a run in this cycle
 starts nothing in that pool.
 
+A pool under ``horizon`` takes no guests: there nobody starts beside the plan.
+
 Nobody is asked to go for a guest, nothing is reserved and nobody moved for him: for that he has his home. So a guest that would be
 funded in a full pool waits there no more than elsewhere. Of guests that come to a pool in the same cycle those who named it first
 are served before those for whom it is the third, funded or not. After ``SHAPES_TRIED_MAX`` shapes that found no place the rest is

@@ -130,19 +130,20 @@ class Conserving:
             if int(table.state[row]) not in (schema.PENDING, schema.HELD):
                 continue
             assert int(table.reason[row]) > 0, f"{table.keys[row]} waits and nobody says why"
-            if int(state.pool.policy[int(table.pool[row])]) == schema.HORIZON:
-                continue  # GPUs may idle for what is planned
+            planned = int(state.pool.policy[int(table.pool[row])]) == schema.HORIZON  # there GPUs may idle for what is planned
             late = int(table.not_before_ms[row]) > state.counters.time_ms
             if int(table.state[row]) == schema.HELD or late or int(table.budget[row]) in blocked:
                 continue
             kept = self.reservations[int(table.pool[row])]
-            held_back = not fitting(state, row, kept) or behind(state, self.seen, kept, row)
+            held_back = planned or not fitting(state, row, kept) or behind(state, self.seen, kept, row)
             assert held_back, f"{table.keys[row]} waits although GPUs are free for it"
             self.elsewhere(state, row, blocked)
 
     def elsewhere(self, state: State, row: int, blocked: set[int]) -> None:
         """The same for every other pool that it accepts."""
         for ask in asks_of(state, row)[1:]:
+            if int(state.pool.policy[ask.pool]) == schema.HORIZON:
+                continue  # nobody visits a pool that is planned
             kept, told = self.reservations[ask.pool], f"{state.workload.keys[row]} waits, and could start in pool row {ask.pool}"
             held_back = ask.budget in blocked or not fitting(state, row, kept, ask) or behind(state, self.seen, kept, row, ask)
             assert held_back, told

