@@ -27,7 +27,7 @@ from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
 
-FEW = 1  # starts that cost less one by one
+FEW = 4  # starts that cost less one by one (measured on a week's cycles)
 
 
 def placed(state: State, decision: RunPlaced) -> None:
