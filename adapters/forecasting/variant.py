@@ -25,7 +25,6 @@ WORDS = {
 }
 OTHER = "other"
 VARIANTS = (OTHER, *WORDS)
-VARIABLE = "APPORTION_VARIANT"
 _VARIANT = {word: variant for variant, words in WORDS.items() for word in words}
 # the special ones first: a QLoRA job is often called a fine-tune too
 _ORDER = ("qlora", "lora", "dpo", "rl", "reward", "distill", "sft", "continued", "pretrain", "full")

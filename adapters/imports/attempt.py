@@ -12,7 +12,6 @@ from typing import NamedTuple
 from apportion.core.units import MAX_TIME_MS
 
 MAX_COUNT = 1 << 31  # of nodes, CPUs, milli-GPUs: above it a number is no number of machines
-MAX_TEXT = 4_096  # of a name: a column of a file, not a file
 
 
 class Attempt(NamedTuple):

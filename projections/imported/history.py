@@ -29,7 +29,6 @@ COLUMNS = (
 )  # fmt: skip  # of a row as a reader gives it
 _NULLABLE = frozenset(("start_ms", "end_ms", "eligible_ms", "elapsed_ms"))
 _NUMBERS = frozenset((*_NULLABLE, "submit_ms", "nodes", "cpus", "gpus_milli", "line"))
-_ADDED = ("zone", "until_ms", "file")
 # What decides between rows of one key, most telling first; ``line`` and ``file`` last, as they say least.
 _ORDER = ", ".join(
     ["end_ms is not null desc", "end_ms desc"]

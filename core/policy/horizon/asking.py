@@ -9,6 +9,9 @@
   they are: no block is put over them now, though later they may be elsewhere.
 - Each leaf budget that asks for GPUs keeps its part of the pool, as far as it is entitled to it: others' jobs may not use it.
 
+Work whose block would be longer than the line (24 GPUs of 24) is not planned: ``carrying`` starts it on what idles. What is more
+than the planner takes (steps, services, budgets to be protected) is left out from the end, never refused: the core must go on.
+
 At most ``backfill_depth`` jobs are asked for: who falls due first, then the first of each budget, the second of each, and so on.
 A pure function of the state. It must never look at how a plan is searched.
 """
@@ -21,8 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.horizon.instance import (
+    MAX_BUDGETS,
     MAX_DURATION,
     MAX_JOBS,
+    MAX_SERVICES,
+    MAX_STEPS,
     NONE,
     Instance,
     Jobs,
@@ -37,12 +43,12 @@ from apportion.core.policy.reserving import expected_ends
 from apportion.core.state import schema
 from apportion.core.state.services import forecast_traffic, needed
 from apportion.core.state.state import State
-from apportion.core.units import MILLI, MS_PER_DAY, NEVER_MS, UNKNOWN_RUNTIME_MS
+from apportion.core.units import MILLI, MS_PER_DAY, NEVER_MS, SERVICE_AHEAD, UNKNOWN_RUNTIME_MS
 
 I64 = NDArray[np.int64]
 
 HORIZON_MS = MS_PER_DAY
-KEEP = 64_596  # of 65,536 per half hour: the value of a start halves in a day
+KEEP = 64_596  # of 65,536 per step: with steps of half an hour the value of a start halves in a day
 DECAY_STEPS = 1_024
 NEUTRAL = 3  # doublings of a job of priority 0
 LEVELS = 3  # priorities above and below that count
@@ -59,44 +65,52 @@ class Asked(NamedTuple):
     runtime_ms: I64  # by job, as expected
     services: I64  # service rows
     needs: I64  # GPUs by service and step at the median forecast; ``instance.services.demand`` is at the quantile kept ready for
-    changed: int  # steps at which a service's range had to give way
+    blockless: I64  # workload rows whose block would be longer than the line
 
 
 def ask(state: State, shares: Shares, pool: int, slots: Slots) -> Asked:
     """Return what is to be planned for a pool."""
     step_ms = int(state.pool.step_ms[pool])
-    steps = max(1, HORIZON_MS // step_ms)
-    leaves = np.flatnonzero((state.budget.column("pool") == pool) & (state.budget.column("children") == 0))
+    steps = min(max(1, HORIZON_MS // step_ms), MAX_STEPS)
+    leaves = np.flatnonzero((state.budget.column("pool") == pool) & (state.budget.column("children") == 0))[:MAX_BUDGETS]
     line = np.full(state.budget.used, NONE, dtype=np.int64)
     line[leaves] = np.arange(len(leaves), dtype=np.int64)
-    rows, runtime_ms = _waiting(state, pool, slots)
+    rows, blockless = _waiting(state, pool, slots)
+    runtime_ms = runtimes_ms(state, rows)
     jobs = _jobs(state, rows, runtime_ms, step_ms, line)
     pinned, barred = _pinned(state, pool, slots, step_ms, line)
     curves, names, needs = _services(state, pool, slots, steps, step_ms)
     left = np.full(steps, slots.length, dtype=np.int64)
     for gpus, kept in zip(pinned.gpus.tolist(), pinned.left.tolist(), strict=True):
         left[:kept] -= gpus
-    curves, changed = reachable(curves, left)
+    curves, _changed = reachable(curves, left)
     instance = Instance(
         gpus=slots.length, steps=steps, jobs=jobs, pinned=pinned, services=curves,
         decay=decaying(DECAY_STEPS, KEEP), protected=_protected(state, shares, leaves, pinned, steps, slots.length), barred=barred,
     )  # fmt: skip
-    return Asked(instance, rows, runtime_ms, names, needs, changed)
+    return Asked(instance, rows, runtime_ms, names, needs, blockless)
 
 
 def _waiting(state: State, pool: int, slots: Slots) -> tuple[I64, I64]:
-    """Return the waiting workloads to be planned, and how long each is expected to run."""
+    """Return the waiting workloads to be planned, and those of which no block fits the line."""
     table = state.workload
     queue = state.queue[: state.queued]
     mine = queue[(table.pool[queue] == pool) & (table.state[queue] == schema.PENDING) & (table.service[queue] == 0)]
-    mine = mine[table.gpus_milli[mine] <= slots.length * MILLI]
+    fits = _blocks(state, mine) <= slots.length
+    mine, blockless = mine[fits], mine[~fits]
     budget = table.budget[mine]
     begins = np.flatnonzero(np.concatenate((np.ones(min(1, len(mine)), dtype=np.bool_), budget[1:] != budget[:-1])))
     place = np.arange(len(mine), dtype=np.int64) - np.repeat(begins, np.diff(np.append(begins, len(mine))))
     left_ms = _left_ms(state, mine)
     order = np.lexsort((mine, budget, place, left_ms))
-    rows = mine[order[: min(int(state.pool.backfill_depth[pool]), MAX_JOBS)]]
-    return rows, runtimes_ms(state, rows)
+    depth = min(int(state.pool.backfill_depth[pool]), MAX_JOBS)
+    return mine[order[:depth]], blockless[:depth]
+
+
+def _blocks(state: State, rows: I64) -> I64:
+    """Return the GPUs of the block of each of the workloads: a power of two."""
+    gpus = -(-state.workload.gpus_milli[rows] // MILLI)
+    return np.array([1 << max(0, count - 1).bit_length() for count in gpus.tolist()], dtype=np.int64)
 
 
 def _left_ms(state: State, rows: I64) -> I64:
@@ -120,14 +134,12 @@ def runtimes_ms(state: State, rows: I64) -> I64:
 
 def _jobs(state: State, rows: I64, runtime_ms: I64, step_ms: int, line: I64) -> Jobs:
     table, now_ms = state.workload, state.counters.time_ms
-    gpus = -(-table.gpus_milli[rows] // MILLI)
-    blocks = np.array([1 << max(0, count - 1).bit_length() for count in gpus.tolist()], dtype=np.int64)
     waited_ms = now_ms - table.submit_ms[rows]
     wait_ms = np.maximum(table.not_before_ms[rows] - now_ms, 0)
     earliest = np.minimum(-(-wait_ms // step_ms), MAX_DURATION)
     doublings = NEUTRAL + np.clip(table.priority[rows], -LEVELS, LEVELS)
     return Jobs(
-        id=rows.copy(), gpus=blocks, duration=np.minimum(-(-runtime_ms // step_ms), MAX_DURATION),
+        id=rows.copy(), gpus=_blocks(state, rows), duration=np.minimum(-(-runtime_ms // step_ms), MAX_DURATION),
         priority=np.int64(1) << doublings, earliest=earliest,
         latest=np.maximum(np.minimum(_left_ms(state, rows) // step_ms, MAX_LATEST), earliest),
         age=np.minimum(waited_ms // step_ms, DECAY_STEPS),
@@ -139,7 +151,7 @@ def _pinned(state: State, pool: int, slots: Slots, step_ms: int, line: I64) -> t
     """Return what stays where it is, and what services hold now: slots that no block may begin on in this step."""
     run, alloc, now_ms = state.run, state.alloc, state.counters.time_ms
     ends_ms = np.where(run.column("state") == schema.STOPPING, now_ms + STOP_STEPS * step_ms, expected_ends_ms(state))
-    left = np.maximum(-(-(ends_ms - now_ms) // step_ms), 1)
+    left = np.clip(-(-(ends_ms - now_ms) // step_ms), 1, MAX_DURATION)
     held = np.flatnonzero(alloc.column("milli"))
     held = held[slots.of_gpu[alloc.gpu[held]] >= 0]
     serves = state.workload.service[run.workload[alloc.run[held]]] > 0
@@ -175,8 +187,9 @@ def expected_ends_ms(state: State) -> I64:
 
 
 def _services(state: State, pool: int, slots: Slots, steps: int, step_ms: int) -> tuple[Services, I64, I64]:
-    cells, now_ms = state.service.cells, state.counters.time_ms
+    cells, now_ms, line = state.service.cells, state.counters.time_ms, slots.length
     rows = [row for row in state.service.live_rows() if cells.pool[row] == pool and not cells.cancel_seq[row]]
+    rows = rows[:MAX_SERVICES]
     least, demand, most = (np.zeros((len(rows), steps), dtype=np.int64) for _curve in range(3))
     needs, columns = np.zeros((len(rows), steps), dtype=np.int64), np.zeros((4, len(rows)), dtype=np.int64)
     for a, row in enumerate(rows):
@@ -189,18 +202,19 @@ def _services(state: State, pool: int, slots: Slots, steps: int, step_ms: int) -
             known = needed(state, row, traffic) if traffic >= 0 else needed(state, row, cells.traffic_milli[row])
             usual = needed(state, row, middle) if middle >= 0 else known
             size = cells.replicas[row] if t == 0 else min(max(known, low), high)
-            demand[a, t], needs[a, t] = _gpus(size * milli), _gpus(min(max(usual, low), high) * milli)
-        least[a], most[a] = _gpus(low * milli), _gpus(high * milli)
+            demand[a, t], needs[a, t] = _gpus(size * milli, line), _gpus(min(max(usual, low), high) * milli, line)
+        least[a], most[a] = _gpus(low * milli, line), _gpus(high * milli, line)
         least[a, 0] = min(least[a, 0], demand[a, 0])
         swap = cells.swap_replicas[row]
-        cap = _gpus((high if swap < 0 else swap) * milli)
-        columns[:, a] = cap, _held(state, row, slots), 1 << NEUTRAL, cells.penalty[row]
+        cap = _gpus((high if swap < 0 else swap) * milli, line)
+        priority = min(max(cells.priority[row] - SERVICE_AHEAD, -LEVELS), LEVELS)
+        columns[:, a] = cap, _held(state, row, slots), 1 << (NEUTRAL + priority), cells.penalty[row]
     return Services(least, demand, most, *columns), np.array(rows, dtype=np.int64), needs
 
 
-def _gpus(milli: int) -> int:
-    """Return the GPUs that so much needs, whole ones."""
-    return -(-milli // MILLI)
+def _gpus(milli: int, most: int) -> int:
+    """Return the GPUs that so much needs, whole ones, and no more than there can be."""
+    return min(-(-milli // MILLI), most)
 
 
 def _held(state: State, service: int, slots: Slots) -> int:
@@ -210,7 +224,7 @@ def _held(state: State, service: int, slots: Slots) -> int:
     rows = alloc.run[held]
     mine = (state.workload.service[run.workload[rows]] == service + 1) & (run.state[rows] != schema.STOPPING)
     places = held[mine & (slots.of_gpu[alloc.gpu[held]] >= 0)]
-    return min(len(np.unique(alloc.gpu[places])), _gpus(int(alloc.milli[places].sum())))
+    return _gpus(int(alloc.milli[places].sum()), len(np.unique(alloc.gpu[places])))
 
 
 def _protected(state: State, shares: Shares, leaves: I64, pinned: Pinned, steps: int, gpus: int) -> I64:

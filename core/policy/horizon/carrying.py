@@ -2,10 +2,10 @@
 
 It is planned at the first cycle of each step, at once when a job comes that could start on what idles, and else, ``REPLAN_MS``
 after the last plan or later, when what waits, runs or is in service is no longer what it was. Of the plan only the jobs of step 0
-start, each inside the block that was planned for it. Whom
-that block does not suit (labels, memory, topology: the plan knows only GPUs) starts on others that are planned for nobody now, or
-waits for the next plan. A job that starts is protected for as long as it is
-expected to run: it is not interrupted. Nobody is preempted for a plan, and nobody starts beside it.
+start, each inside the block that was planned for it. Whom that block does not suit (labels, memory, topology: the plan knows only
+GPUs) starts on others that are planned for nobody now, or waits for the next plan; so does work too large for any block, which
+gets the protection it asks for and no more. A planned job that starts is protected for as long as it is expected to run: it is not
+interrupted. Nobody is preempted for a plan, and nobody else starts beside it.
 
 Replicas are no blocks: they start on what is free, and where the plan was just made rather where it puts nobody soon.
 
@@ -38,7 +38,7 @@ from apportion.core.units import MILLI
 I64 = NDArray[np.int64]
 
 REPLAN_MS = 300_000
-PART_OF_USUAL = 8  # of the candidates: it is soon planned again, and all of them bring less than 0.1 % (a day of plans)
+PART_OF_USUAL = 8  # of the candidates: what was planned is soon planned again, with what has changed
 SOON_STEPS = 4  # replicas rather keep off blocks that are planned within so many steps
 _MARKS = (1 << 61) - 1
 
@@ -54,7 +54,7 @@ def serve_horizon(state: State, emit: Emit, shares: Shares, pool: int) -> Reserv
             made = search(asked.instance, usual_candidates(asked.instance) // PART_OF_USUAL)
             _believe(state, asked, made)
             emit(published(state, pool, asked, made, mark_of(state, pool)))
-            reservations.planned_ms = _carry_out(state, emit, shares, reservations, slots, asked, made)
+            reservations.planned_ms = _carry_out(state, emit, shares, pool, reservations, slots, asked, made)
             soon = _planned_soon(state, slots, asked, made)
     _replicas(state, emit, shares, pool, reservations, soon)
     return reservations
@@ -107,13 +107,13 @@ def _believe(state: State, asked: Asked, plan: Plan) -> None:
 
 
 def _carry_out(
-    state: State, emit: Emit, shares: Shares, reservations: Reservations, slots: Slots, asked: Asked, plan: Plan
+    state: State, emit: Emit, shares: Shares, pool: int, reservations: Reservations, slots: Slots, asked: Asked, plan: Plan
 ) -> dict[int, int]:
     """Start the jobs of step 0; returns when the others are planned to start."""
     now_ms = state.counters.time_ms
-    step_ms = int(state.pool.step_ms[int(state.workload.pool[asked.jobs[0]])]) if len(asked.jobs) else 0
+    step_ms = int(state.pool.step_ms[pool])
     later: dict[int, int] = {}
-    unsuited: list[int] = []
+    unsuited: list[tuple[int, int]] = []
     for j in np.lexsort((asked.jobs, plan.first, plan.start)).tolist():
         workload, begin = int(asked.jobs[j]), int(plan.start[j])
         if begin > 0:
@@ -125,14 +125,17 @@ def _carry_out(
         if gpus:
             start(state, emit, shares, workload, gpus, promised_ms=int(asked.runtime_ms[j]))
         else:
-            unsuited.append(j)
-    for j in unsuited:
-        workload = int(asked.jobs[j])
+            unsuited.append((workload, int(asked.runtime_ms[j])))
+    for workload, runtime_ms in unsuited:
         gpus = find_gpus(state, workload, Space.now(state), reservations.beside(state, workload))
         if gpus:
-            start(state, emit, shares, workload, gpus, promised_ms=int(asked.runtime_ms[j]))
+            start(state, emit, shares, workload, gpus, promised_ms=runtime_ms)
         else:
             later[workload] = now_ms + step_ms
+    for workload in asked.blockless[state.workload.not_before_ms[asked.blockless] <= now_ms].tolist():
+        gpus = find_gpus(state, workload, Space.now(state), reservations.beside(state, workload))
+        if gpus:  # not planned, so nothing is promised beyond what it asks for
+            start(state, emit, shares, workload, gpus)
     return later
 
 

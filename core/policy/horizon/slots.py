@@ -2,7 +2,8 @@
 
 Each node takes a power of two of slots, the least that holds the largest node of the pool; slots without a GPU in service are
 never given to anybody, and a drained node is not in the line. Nodes follow each other by their place in the topology order, then
-by name. The line ends at the planner's bound: nodes beyond it are left out, and only ``carrying`` fills them.
+by name. The line ends at the planner's bound: nodes beyond it are left out: replicas, and what
+its block does not suit, are all that may start there.
 
 A pure function of the state; nothing of it is stored.
 """
