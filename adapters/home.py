@@ -39,6 +39,11 @@ class Home:
         return self.root / "snapshots"
 
     @property
+    def archive(self) -> Path:
+        """Both logs in daily files (``apportion archive``)."""
+        return self.root / "archive"
+
+    @property
     def projection(self) -> Path:
         """The projector's DuckDB file; one process has it open."""
         return self.root / "projection.duckdb"

@@ -58,6 +58,13 @@ def server_url(place: Place) -> str | None:
 
 def no_server(place: Place) -> Failure:
     """Return the failure for a directory without a running server."""
+    from apportion.adapters.logs.manifest import is_archive
+
+    if is_archive(place.home.root):
+        return unreachable(
+            f"{place.home.root} is an archive: it holds the logs, and no projection answers from it",
+            "verify, replay, events and audit read an archive; or name an installation with --dir",
+        )
     return unreachable(
         f"no server runs for {place.home.root}",
         "`apportion up` starts one; --dir DIR names another directory, --server URL another server",

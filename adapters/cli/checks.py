@@ -15,7 +15,7 @@ from apportion.adapters import render
 from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.showing import progress
-from apportion.adapters.cli.stores import Logs, open_logs
+from apportion.adapters.cli.stores import Logs, is_archive, open_logs
 from apportion.adapters.cli.verbs import Place, use_kernels, verb, whole
 
 PANEL = "Check and replay"
@@ -136,6 +136,8 @@ async def snapshot(
     from apportion.adapters.replaying import state_and_position
     from apportion.adapters.snapshots import DiskSnapshots, record_hash
 
+    if out is None and is_archive(place.home.root):
+        raise usage(f"{place.home.root} is an archive, which stays as it is", "--out FILE writes the snapshot elsewhere")
     store = DiskSnapshots(place.home.snapshots)
     newest = store.load_with_meta()
     async with open_logs(place) as logs:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from apportion.adapters.cli import (
+    archives,
     auditing,
     budgets,
     checks,
@@ -94,7 +95,7 @@ def _root(
 
 MODULES = (
     reads, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
-    events, checks, auditing, importing, comparing, local, forecasting,
+    events, checks, archives, auditing, importing, comparing, local, forecasting,
 )  # in the order of the help
 for module in MODULES:
     module.add_to(app)

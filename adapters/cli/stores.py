@@ -1,8 +1,8 @@
-"""The two logs of an installation, whether its server runs or not.
+"""The two logs of an installation, whether its server runs or not, or of an archive.
 
 ``open_logs`` uses the running server; when none runs for the directory but its store is there, the embedded server is
-started on that store for the duration and stopped again. It never creates a store: a directory without one is the
-user's mistake, and is said so.
+started on that store for the duration and stopped again. A directory that is an archive is read as it is.
+It never creates a store: a directory without one is the user's mistake, and is said so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from apportion.adapters.cli.asking import connected, server_url
@@ -37,10 +38,13 @@ async def open_logs(place: Place) -> AsyncIterator[Logs]:
         async with connected(place) as connection, _logs_of(connection, live=True) as logs:
             yield logs
         return
+    if not place.home.jetstream.is_dir() and is_archive(place.home.root):
+        yield _archived(place)
+        return
     if not place.home.jetstream.is_dir():
         raise unreachable(
             f"{place.home.root} holds no log and no server runs for it",
-            "--dir DIR names the directory of an installation (`apportion up` or `apportion demo` makes one)",
+            "--dir DIR names the directory of an installation (`apportion up` or `apportion demo` makes one) or an archive",
         )
     from apportion.adapters.bus.server import EmbeddedServer, ServerError
 
@@ -60,6 +64,19 @@ async def open_logs(place: Place) -> AsyncIterator[Logs]:
     finally:
         if server.owned:
             server.stop()
+
+
+def is_archive(directory: Path) -> bool:
+    """Tell whether a directory holds an archive (``apportion archive write``) and no installation."""
+    from apportion.adapters.logs import manifest
+
+    return manifest.is_archive(directory)
+
+
+def _archived(place: Place) -> Logs:
+    from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
+
+    return Logs(ArchiveEventLog(place.home.root), ArchiveDecisionLog(place.home.root), live=False)
 
 
 @asynccontextmanager

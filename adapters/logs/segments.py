@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from apportion.core.envelope import Record, StoredBatch
-from apportion.core.errors import LogGap, LogMismatch
+from apportion.core.errors import LogMismatch
 
 MAGIC = b"APSEG1\n"
 HASH_BYTES = 32
@@ -33,6 +33,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON header of a segment. ``last_seq`` and ``first_seq`` are sequences of the stream."""
 
     kind: Kind
+    day: str
     first_seq: int
     last_seq: int
     count: int
@@ -57,24 +58,6 @@ def segment_bytes(header: SegmentHeader, columns: list[array[int]], bodies: list
     return content + hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
-class Chain:
-    """The end of the segments of one kind, and the way to append."""
-
-    def __init__(self, directory: Path, kind: Kind) -> None:
-        segments = segments_of(directory, kind)
-        self._directory = directory
-        self._kind = kind
-        self.last_seq = segments[-1].header.last_seq if segments else 0
-        self.hash = verified(segments[-1])[-HASH_BYTES:].hex() if segments else ""
-
-    def append(self, header: SegmentHeader, content: bytes) -> None:
-        """Write the next segment durably."""
-        path = self._directory / f"{self._kind}-{header.first_seq:016d}.seg"
-        write_durably(path, content)
-        self.last_seq = header.last_seq
-        self.hash = content[-HASH_BYTES:].hex()
-
-
 def write_durably(path: Path, content: bytes) -> None:
     """Write beside, sync, rename, sync the directory: afterwards the file is there whole, also after a power cut."""
     temporary = path.with_name(f".{path.name}.tmp")
@@ -90,30 +73,36 @@ def write_durably(path: Path, content: bytes) -> None:
         os.close(directory)
 
 
-def segments_of(directory: Path, kind: Kind) -> list[Segment]:
-    """Return the segments of one kind in order, with their headers checked against each other."""
-    found = []
-    next_seq, previous = 1, ""
-    for path in sorted(directory.glob(f"{kind}-*.seg")):
-        segment = _open(path, kind)
-        header = segment.header
-        if kind == "events" and header.first_seq != next_seq:
-            raise LogGap(next_seq, header.first_seq)
-        if header.previous != previous:
-            raise LogMismatch(
-                f"{path} follows a segment with hash {header.previous or 'none'}, but the one before it has "
-                f"{previous or 'none'}: a file is missing or was replaced; restore the archive"
-            )
-        next_seq = header.last_seq + 1
-        with path.open("rb") as file:
-            file.seek(-HASH_BYTES, os.SEEK_END)
-            previous = file.read().hex()
-        found.append(segment)
-    return found
+def opened(path: Path, kind: Kind, first_seq: int, previous: str) -> Segment:
+    """Open the segment that follows the one with hash ``previous`` and begins at ``first_seq`` (0: anywhere).
+
+    Its header is checked now, its content as it is read. Raises ``LogMismatch``, which names the file.
+    """
+    segment = _open(path, kind)
+    header = segment.header
+    if first_seq and header.first_seq != first_seq:
+        raise LogMismatch(f"{path} begins with seq {header.first_seq}, expected seq {first_seq}; restore the archive")
+    if header.previous != previous:
+        raise LogMismatch(
+            f"{path} follows a segment with hash {header.previous or 'none'}, but the one before it has "
+            f"{previous or 'none'}: a file is missing or was replaced; restore the archive"
+        )
+    return segment
+
+
+def hash_of(segment: Segment) -> str:
+    """Return the chain value a segment carries: unverified, at its end."""
+    with segment.path.open("rb") as file:
+        file.seek(-HASH_BYTES, os.SEEK_END)
+        return file.read().hex()
 
 
 def _open(path: Path, kind: Kind) -> Segment:
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise LogMismatch(f"{path} is missing; restore the archive") from None
+    with file:
         start = file.read(len(MAGIC) + 4)
         length = int.from_bytes(start[len(MAGIC) :], "little")
         if not start.startswith(MAGIC) or length > 64 * 1024 * 1024:

@@ -12,10 +12,11 @@ import pytest
 from apportion.adapters.bus.decisions import PART_BYTES
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.logs.archive import ArchiveDecisionLog, export
+from apportion.adapters.logs.archive import ArchiveDecisionLog
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
 from apportion.core.errors import Fenced, LogMismatch
 from apportion.core.ports import DecisionLog
+from tests.archived import export
 
 Bodies = list[bytes]
 Open = Callable[..., Any]

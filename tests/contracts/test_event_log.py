@@ -12,10 +12,11 @@ import pytest
 
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.logs.archive import ArchiveEventLog, export
+from apportion.adapters.logs.archive import ArchiveEventLog
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog, check_contiguous
 from apportion.core.envelope import MAX_BODY_BYTES
 from apportion.core.errors import LogMismatch
+from tests.archived import export
 
 Events = list[tuple[str, bytes]]
 Open = Callable[..., Any]

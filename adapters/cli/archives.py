@@ -1,0 +1,162 @@
+"""Verbs of the archive: write, list, check.
+
+An archive is a directory of both logs in daily files, with a snapshot of the core at each day's end. ``--dir`` of an archive makes
+``verify``, ``replay``, ``events`` and ``audit`` read it, without a server. Nothing here changes a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apportion.adapters.cli.failure import FAILED, Failure, usage
+from apportion.adapters.cli.output import Answer, Section
+from apportion.adapters.cli.showing import progress
+from apportion.adapters.cli.stores import open_logs
+from apportion.adapters.cli.verbs import Place, table_verb, use_kernels, verb
+
+PANEL = "Check and replay"
+Directory = Annotated[
+    Path | None, typer.Argument(metavar="ARCHIVE", help="The archive's directory [default: archive in the installation's]")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the group."""
+    group = typer.Typer(
+        no_args_is_help=True, rich_markup_mode=None, help="The log in daily files: write, list, check (read it with --dir)."
+    )
+    group.command("write")(verb(write))
+    group.command("list")(table_verb(list_))
+    group.command("check")(verb(check))
+    app.add_typer(group, name="archive", rich_help_panel=PANEL)
+
+
+async def write(
+    place: Place,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="The archive [default: archive in the installation's directory]")
+    ] = None,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Also as Parquet, for notebooks and other engines")] = False,
+    with_open_day: Annotated[
+        bool, typer.Option("--open-day", help="Also the day that is not over; the next write takes its place")
+    ] = False,
+) -> Answer:
+    """Archive every day of the log that is over, checked on the way."""
+    directory = _directory(place, to)
+    if directory == place.home.root:
+        raise usage(f"{directory} is itself an archive or an installation", "name another directory with --to")
+    use_kernels()
+    from apportion.adapters import archiving
+
+    async with open_logs(place) as logs:
+        with progress("archive", quiet=place.as_json) as show:
+            written = await archiving.write(
+                logs.events, logs.decisions, directory, with_open_day=with_open_day, progress=show
+            )
+    made = []
+    if parquet:
+        from apportion.adapters.logs.parquet import complete
+
+        made = complete(directory)
+    lines = [
+        f"{_days(len(written.days))} added to {directory}; it ends at seq {written.archived_seq:,}, the log at {written.log_seq:,}"
+    ]
+    if made:
+        lines.append(f"{len(made)} Parquet files in {directory / 'parquet'}")
+    if written.unfinished_day and written.archived_seq < written.log_seq:
+        lines.append(f"{written.unfinished_day} is not over: it stays in the log (--open-day adds what there is of it)")
+    if written.waiting_seq:
+        lines.append(f"the tick of seq {written.waiting_seq:,} is not decided yet: what follows it comes with the next write")
+    section = _section(written.days)
+    more = {
+        "archive": str(directory), "archived_seq": written.archived_seq, "log_seq": written.log_seq,
+        "parquet": [file.name for file in made],
+    }  # fmt: skip
+    return Answer([section] if written.days else [], lines=lines, more=more | ({} if written.days else {"days": []}))
+
+
+_COLUMNS = ["day", "first_seq", "last_seq", "cycles", "files", "bytes", "state", "chain"]
+
+
+def _days(count: int) -> str:
+    return f"{count} day{'s' * (count != 1)}"
+
+
+def _row(entry: Any) -> dict[str, Any]:
+    return {
+        "day": entry.day,
+        "first_seq": entry.first_seq,
+        "last_seq": entry.last_seq,
+        "cycles": entry.cycles,
+        "files": len(entry.files),
+        "bytes": sum(file.size for file in entry.files),
+        "state": "sealed" if entry.sealed else "open",
+        "chain": entry.events[-1].hash if entry.events else "",
+        "digest": entry.digest,
+    }
+
+
+def _section(days: Sequence[Any]) -> Section:
+    rows = [_row(entry) for entry in days]
+    shown = [{**row, "chain": row["chain"][:12]} for row in rows]
+    return Section(rows, _COLUMNS, key="days", empty="no day is archived yet", shown=shown)
+
+
+def _directory(place: Place, given: Path | None) -> Path:
+    """Return the archive meant: the one named, the one of ``--dir``, or the installation's own."""
+    from apportion.adapters.logs.manifest import is_archive
+
+    if given is not None:
+        return given.resolve()
+    return place.home.root if is_archive(place.home.root) else place.home.archive
+
+
+def _existing(place: Place, given: Path | None) -> Path:
+    from apportion.adapters.logs.manifest import is_archive
+
+    directory = _directory(place, given)
+    if not is_archive(directory):
+        raise Failure(FAILED, f"{directory} is no archive", "`apportion archive write` makes one from the log")
+    return directory
+
+
+async def list_(place: Place, archive: Directory = None) -> Answer:
+    """List the days of an archive."""
+    from apportion.adapters.logs.manifest import load
+
+    directory = _existing(place, archive)
+    return Answer([_section(load(directory).days)], lines=[f"archive {directory}"], after=[f"apportion archive check {directory}"])
+
+
+async def check(place: Place, archive: Directory = None) -> Answer:
+    """Check every file of an archive against its hash, and the chain between them."""
+    from apportion.adapters.logs.checking import findings
+    from apportion.adapters.logs.manifest import load
+    from apportion.adapters.replaying import Progress
+
+    directory = _existing(place, archive)
+    days = load(directory).days
+    last_seq = days[-1].last_seq if days else 0
+    with progress("check", quiet=place.as_json) as show:
+        bad = findings(
+            directory, lambda entry: show(Progress(entry.last_seq, entry.cycles, entry.last_seq, last_seq, entry.last_ms))
+        )
+    rows = [finding._asdict() for finding in bad]
+    files, size = sum(len(entry.files) for entry in days), sum(file.size for entry in days for file in entry.files)
+    document = {"archive": str(directory), "ok": not bad, "days": len(days), "files": files, "bytes": size, "last_seq": last_seq,
+                "findings": rows}  # fmt: skip
+    if bad:
+        section = Section(rows, ["file", "what"], key="findings")
+        what = f"{len(bad)} of {files} files of {directory} are not as they were written"
+        return Answer([section], lines=[what], document=document, code=FAILED)
+    chain = days[-1].events[-1].hash if days and days[-1].events else "none"
+    lines = [
+        f"ok: {_days(len(days))}, {files} files, {size:,} bytes, "
+        f"seq 1 to {last_seq:,}: every file has its hash, and follows the one before it",
+        f"chain {chain}",
+    ]
+    return Answer(lines=lines, document=document)
