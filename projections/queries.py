@@ -46,6 +46,7 @@ class Table(NamedTuple):
     rows: list[tuple[Any, ...]]
     as_of_seq: int
     as_of_ms: int
+    types: tuple[str, ...] = ()  # SQL types of the columns
 
     def dicts(self) -> list[dict[str, Any]]:
         """Return the rows with their column names."""
@@ -167,8 +168,9 @@ def run_at(con: duckdb.DuckDBPyConnection, name: str, at: AsOf, params: dict[str
     values = bind(query, params) | {"seq": at.seq, "as_of_ms": at.time_ms}
     cursor = con.execute(query.sql, {key: value for key, value in values.items() if key in query.uses})
     columns = tuple(column[0] for column in cursor.description or ())
+    types = tuple(str(column[1]) for column in cursor.description or ())
     rows = [_decoded(columns, row) for row in cursor.fetchall()]
-    return Table(columns, rows, at.seq, at.time_ms)
+    return Table(columns, rows, at.seq, at.time_ms, types)
 
 
 def _decoded(columns: tuple[str, ...], row: tuple[Any, ...]) -> tuple[Any, ...]:

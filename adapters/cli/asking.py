@@ -206,7 +206,7 @@ def answered(file: Any, name: str, params: dict[str, Any]) -> Reply:
         raise Failure(STALE if "not projected yet" in str(error) else USAGE, str(error)) from None
     lag = "select coalesce(max(last_seq) - mart.readable_seq(), 0) from meta.journal"
     as_of = AsOf(table.as_of_seq, table.as_of_ms, lag=file.execute(lag).fetchone()[0], note="no projector runs")
-    return Reply(list(table.columns), table.dicts(), as_of)
+    return Reply(list(table.columns), table.dicts(), as_of, {"types": list(table.types)})
 
 
 def reply_of(document: dict[str, Any]) -> Reply:

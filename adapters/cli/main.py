@@ -28,6 +28,7 @@ from apportion.adapters.cli import (
     nodes,
     plans,
     policies,
+    querying,
     reads,
     services,
     sharing,
@@ -94,7 +95,7 @@ def _root(
 
 
 MODULES = (
-    reads, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
+    reads, querying, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
     events, checks, archives, auditing, importing, comparing, local, forecasting,
 )  # in the order of the help
 for module in MODULES:

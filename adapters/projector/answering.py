@@ -205,7 +205,7 @@ def _run(
             table = audit.audit_at(con, queries.as_of(con), check).table()
         else:
             table = queries.run_at(con, name, at, queries.expanded(name, params))
-        return {"columns": table.columns, "rows": table.dicts()}, AsOf(table.as_of_seq, table.as_of_ms)
+        return {"columns": table.columns, "types": table.types, "rows": table.dicts()}, AsOf(table.as_of_seq, table.as_of_ms)
     finally:
         con.execute("rollback")
 

@@ -43,6 +43,27 @@ def test_json_csv_and_fields(user: User) -> None:
     assert "share_ppm" in wrong.err
 
 
+def test_any_named_question_can_be_asked(worked: User) -> None:
+    user = worked
+    listed = {row["query"]: row["question"] for row in user.run("query --json").json["queries"]}
+    assert "by any of day (UTC)" in listed["usage"]
+    about = user.run("query statement --about").out
+    assert "must be given" in about
+    assert "apportion query statement budget=lab/llm pool=h100 from_ms=2026-01-02 to_ms=2026-01-02" in about
+
+    target = user.directory / "usage.parquet"
+    done = user.run(f"query usage by=user budget=lab --json --parquet {target}").json
+    assert done["question"] == listed["usage"]
+    assert target.read_bytes()[:4] == b"PAR1"
+    assert {row["user"] for row in done["rows"]} == {"ana"}
+    user.run("query waits since=2001-01-01 --csv")
+
+    assert "did you mean usage" in user.run("query usag", code=2).err
+    assert "bill needs budget, pool, from_ms, to_ms" in user.run("query bill", code=2).err
+    assert "since_ms=soon" in user.run("query waits since=soon", code=2).err
+    assert "there is no parameter 'buget'" in user.run("query usage buget=x", code=2).err
+
+
 def test_an_earlier_state_can_be_asked_for(worked: User) -> None:
     user = worked
     now = user.run("queue --json").json["as_of"]

@@ -92,6 +92,13 @@ FAULTS: dict[str, str] = {
         update fact.alloc_closed set payer = 'budget' where workload in (select workload from fact.workload where
         min_runtime_ms = 0)
     """,
+    "idle_said_of_running": """
+        insert into fact.decision select * replace ('run.idle' as type, '{"since_ms": 5, "limit_ms": 1}' as body) from fact.decision
+        where type = 'run.placed' limit 1
+    """,
+    "intervals_ordered": """
+        update fact.run_closed set end_ms = end_ms + 86400000 where run_id = (select max(run_id) from fact.run_closed)
+    """,
     "ledger_balanced": "update fact.ledger set amount_gpu_us = amount_gpu_us + 1 where rowid = 10",
     "ledger_charges": """
         update fact.ledger set amount_gpu_us = amount_gpu_us + sign(amount_gpu_us) where kind = 'charge'
@@ -119,6 +126,10 @@ FAULTS: dict[str, str] = {
         update fact.decision set pool = 'elsewhere' where type = 'run.placed' and seq = (select max(seq) from fact.decision where
         type = 'run.placed')
     """,
+    "past_unchanged": """
+        update fact.alloc_closed set end_ms = end_ms - 86400000, start_ms = start_ms - 86400000
+        where alloc_id = (select max(alloc_id) from fact.alloc_closed)
+    """,
     "placed_admitted": """
         delete from fact.decision where type = 'workload.admitted' and workload = (select min(workload) from fact.run_closed)
     """,
@@ -134,6 +145,9 @@ FAULTS: dict[str, str] = {
         insert into fact.plan_service values ('p.1', 1, 'p', 'nobody', 0, 1, 1, 1)
     """,
     "position": "delete from meta.commit_log where last_seq = (select max(last_seq) from meta.commit_log)",
+    "postings_authored": """
+        delete from raw.event_log where seq = (select min(seq) from fact.ledger where kind = 'grant')
+    """,
     "preempted_stops": "delete from fact.decision where type = 'run.closed' and reason = 'preempted'",
     "refunds_for_loss": "update fact.run_closed set refunded_gpu_us = 1 where outcome = 'succeeded'",
     "refusals_answered": """
@@ -162,6 +176,9 @@ FAULTS: dict[str, str] = {
         where gpus > 0 qualify row_number() over (order by seq desc) = 1
     """,
     "tick_answered": "delete from raw.event_log where type = 'clock.tick' and seq = (select max(seq) from fact.cycle)",
+    "work_within_time": """
+        update fact.run_closed set useful_gpu_us = charged_gpu_us + unfunded_gpu_us + 1 where run_id = 1
+    """,
     "victim_unprotected": "update fact.alloc_closed set payer = 'budget'",
 }
 
