@@ -45,7 +45,9 @@ from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome, 
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
+from apportion.core.state.queue import note_told
 from apportion.core.state.state import State
+from apportion.core.state.unsettled import note_unsettled, settle
 
 _PROTECTED_RUNS = Pending.PROTECTED_RUNS.value
 
@@ -95,6 +97,7 @@ def _admitted(state: State, decision: WorkloadAdmitted) -> None:
         return
     check(state.workload.cells.state[row] == schema.NEW, state.counters.seq, f"{decision.workload} is admitted twice")
     enqueue(state, row)
+    settle(state, row)
 
 
 def _admitted_all(state: State, decisions: list[WorkloadAdmitted]) -> None:
@@ -107,6 +110,8 @@ def _admitted_all(state: State, decisions: list[WorkloadAdmitted]) -> None:
     for row, decision in zip(rows, decisions, strict=True):
         check(phase[row] == schema.NEW and len(known) == len(rows), state.counters.seq, f"{decision.workload} is admitted twice")
     enqueue_all(state, rows)
+    for row in rows:
+        settle(state, row)
 
 
 def _explained(state: State, decision: PendingExplained) -> None:
@@ -120,6 +125,7 @@ def _explained(state: State, decision: PendingExplained) -> None:
     cells.told_ms[row] = told_ms
     cells.late_ms[row] = late_ms
     cells.planned_ms[row] = numbers.get("planned_ms", 0)
+    note_told(state, row)
     if decision.elsewhere:
         choices.note_told(state, decision)
 
@@ -198,6 +204,7 @@ def _closed_run(state: State, decision: RunClosed) -> None:
             table.state[workload] = schema.HELD
     else:
         table.state[workload] = schema.OVER
+        note_unsettled(state, workload)
 
 
 def _closed_workload(state: State, decision: WorkloadClosed) -> None:
@@ -213,6 +220,7 @@ def _closed_workload(state: State, decision: WorkloadClosed) -> None:
         drop_hold(state, row)
     choices.drop_choices(state, row)
     state.workload.remove(row)
+    settle(state, row)
     _keep_id(state, decision.workload)
 
 

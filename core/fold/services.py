@@ -232,7 +232,9 @@ def resized(state: State, decision: ServiceResized) -> None:
 
 def retired(state: State, decision: RunRetired) -> None:
     """Note that the service needs the workload no more."""
-    state.workload.retired[state.workload.row_of[decision.workload]] = 1
+    row = state.workload.row_of[decision.workload]
+    state.workload.retired[row] = 1
+    note_unsettled(state, row)
 
 
 def remove_service(state: State, row: int) -> None:

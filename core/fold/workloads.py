@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from apportion.core.events import WorkloadCancelled, WorkloadReprioritized, WorkloadSubmitted
 from apportion.core.fold import users
 from apportion.core.fold.access import No, may_administer, may_charge, not_permitted, principal_row
@@ -22,6 +24,7 @@ from apportion.core.state.asks import Ask
 from apportion.core.state.queue import insert_queued, remove_queued
 from apportion.core.state.services import replicas_of
 from apportion.core.state.state import State
+from apportion.core.state.unsettled import note_unsettled
 from apportion.core.units import SERVICE_AHEAD
 
 
@@ -113,6 +116,7 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
     }
     table.put(row, values)
     take_choices(state, row, offers)
+    note_unsettled(state, row)
     state.counters.dirty = 1
     return None
 
@@ -153,6 +157,8 @@ def workload_cancelled(state: State, event: WorkloadCancelled, principal: str, s
         state.service.cancel_seq[service] = seq
         replicas = (state.workload.column("service") == service + 1) & (state.workload.column("cancel_seq") == 0)
         state.workload.column("cancel_seq")[replicas] = seq
+        for row in np.flatnonzero(replicas).tolist():
+            note_unsettled(state, row)
         state.counters.dirty = 1
         return None
     row = _find(state, event.workload, principal, "cancel")
@@ -161,6 +167,7 @@ def workload_cancelled(state: State, event: WorkloadCancelled, principal: str, s
     if state.workload.cancel_seq[row]:
         return No(Refusal.DUPLICATE, "workload", "it is being cancelled already", entity=event.workload)
     state.workload.cancel_seq[row] = seq
+    note_unsettled(state, row)
     state.counters.dirty = 1
     return None
 

@@ -132,6 +132,17 @@ def segments(queue: I64, count: int, budget: I64, first: I64, last: I64) -> None
 
 
 @njit(cache=True)
+def parts(waiting: I64, first: I64, last: I64) -> None:
+    """Fill in the same as ``segments``, from how many of each budget row are in the queue."""
+    position = 0
+    for b in range(len(first)):
+        first[b] = last[b] = 0
+        if waiting[b] > 0:
+            first[b], last[b] = position, position + waiting[b]
+        position += waiting[b]
+
+
+@njit(cache=True)
 def _instants_before(instants_ms: I64, end_ms: int) -> int:
     """Return how many of the ascending instants are before ``end_ms``."""
     count = 0

@@ -18,6 +18,7 @@ from apportion.core.units import NEVER_MS
 I64 = NDArray[np.int64]
 
 ROW, AHEAD, HEAD, SLOT, CLASS = range(5)  # what is told of each
+LINE, NODES, EACH, NEED, WISH, MIN_RUNTIME_MS, LEFT_MS, NOT_BEFORE_MS = range(8)  # columns of ``State.waits``
 
 
 @njit(cache=True)
@@ -36,10 +37,13 @@ def _position(queue: I64, low: int, high: int, row: int, priority: I64, seq: I64
 
 @njit(cache=True)
 def mark(
-    queue: I64, first: I64, last: I64, rows: int, state: I64, pending: int, held: int, budget: I64, priority: I64, seq: I64,
-    reason: I64, funded_ms: I64, holders: I64, marks: NDArray[np.uint8],
+    queue: I64, first: I64, last: I64, budget: I64, priority: I64, seq: I64, untold: I64, holders: I64,
+    marks: NDArray[np.uint8],
 ) -> int:  # fmt: skip
-    """Set ``marks`` at the positions to be looked at: 2 for heads, that is the first of a budget and holders; returns how many."""
+    """Set ``marks`` at the positions to be looked at: 2 for heads, that is the first of a budget and holders; returns how many.
+
+    ``untold`` lists, in any order, those in the queue who are looked at wherever they stand.
+    """
     count = 0
     for b in range(len(first)):
         if last[b] > first[b]:
@@ -50,40 +54,40 @@ def mark(
         if at < last[budget[row]] and queue[at] == row and marks[at] == 0:
             marks[at] = 2
             count += 1
-    for row in range(rows):
-        if (state[row] == pending or state[row] == held) and (reason[row] == 0 or funded_ms[row] > 0):
-            at = _position(queue, first[budget[row]], last[budget[row]], row, priority, seq)
-            if marks[at] == 0:
-                marks[at] = 1
-                count += 1
+    for row in untold:
+        at = _position(queue, first[budget[row]], last[budget[row]], row, priority, seq)
+        if marks[at] == 0:
+            marks[at] = 1
+            count += 1
     return count
 
 
 @njit(cache=True)
 def collect(
-    queue: I64, marks: NDArray[np.uint8], first: I64, budget: I64, state: I64, held: int, now_ms: int, pool: I64, nodes: I64,
-    milli_per_node: I64, wish: I64, expected_ms: I64, progress_ms: I64, not_before_ms: I64, holders: I64, instants_ms: I64,
-    first_instant: I64, by_class: int, told: I64, slots: I64, rep: I64,
+    queue: I64, marks: NDArray[np.uint8], first: I64, waits: I64, line_pool: I64, state: I64, held: int, now_ms: int, holders: I64,
+    instants_ms: I64, first_instant: I64, by_class: int, told: I64, slots: I64, rep: I64,
 ) -> int:  # fmt: skip
     """Fill ``told`` with who is marked, and ``rep`` with the number in it of one of each slot; returns how many slots there are.
 
     The slot is -1 of who has a reason of his own: a hold, a back-off, a reservation. ``slots`` is scratch, -1 in a power of two of
-    entries. ``instants_ms`` are those of each pool's reservations, one pool after the other.
+    entries. ``instants_ms`` are those of each pool's reservations, one pool after the other. ``waits`` is ``State.waits``.
     """
     count, made = 0, 0
     for at in range(len(marks)):
         if marks[at] == 0:
             continue
         row = queue[at]
-        ahead, class_, slot, alone = at - first[budget[row]], 0, -1, state[row] == held or not_before_ms[row] > now_ms
+        line, nodes, each, wish, left_ms = waits[row, LINE], waits[row, NODES], waits[row, EACH], waits[row, WISH], waits[row, LEFT_MS]
+        ahead, class_, slot, pool = at - first[line], 0, -1, line_pool[line]
+        alone = state[row] == held or waits[row, NOT_BEFORE_MS] > now_ms
         for holder in holders:
             alone = alone or holder == row
-        end_ms = now_ms + max(0, expected_ms[row] - progress_ms[row]) if expected_ms[row] > 0 else NEVER_MS
-        for k in range(first_instant[pool[row]], first_instant[pool[row] + 1]):
+        end_ms = now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
+        for k in range(first_instant[pool], first_instant[pool + 1]):
             class_ += int(instants_ms[k] < end_ms)
         if not alone:
-            place = nodes[row] * 1_000_003 + milli_per_node[row] * 31 + wish[row] * 8_191 + class_ * by_class * 13
-            place = place * 2 + min(ahead, 1) + 7 * pool[row]
+            place = nodes * 1_000_003 + each * 31 + wish * 8_191 + class_ * by_class * 13
+            place = place * 2 + min(ahead, 1) + 7 * pool
             while slot < 0:
                 place &= len(slots) - 1
                 if slots[place] < 0:
@@ -92,8 +96,8 @@ def collect(
                     continue
                 other = told[rep[slots[place]]]
                 twin = other[ROW]
-                same = nodes[twin] == nodes[row] and milli_per_node[twin] == milli_per_node[row] and wish[twin] == wish[row]
-                same = same and pool[twin] == pool[row] and min(other[AHEAD], 1) == min(ahead, 1)
+                same = waits[twin, NODES] == nodes and waits[twin, EACH] == each and waits[twin, WISH] == wish
+                same = same and line_pool[waits[twin, LINE]] == pool and min(other[AHEAD], 1) == min(ahead, 1)
                 if same and (by_class == 0 or other[CLASS] == class_):
                     slot = slots[place]
                 place += 1

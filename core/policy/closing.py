@@ -19,6 +19,7 @@ from apportion.core.state import schema
 from apportion.core.state.asks import way_home
 from apportion.core.state.codes import OUTCOMES
 from apportion.core.state.state import State
+from apportion.core.state.unsettled import unsettled_rows
 from apportion.core.state.work import unsaved_us
 from apportion.core.units import gpu_us
 
@@ -169,11 +170,11 @@ def _replica_waits_ms(state: State, workload: int, outcome: Outcome) -> int:
 def close_workloads(state: State, emit: Emit) -> None:
     """Write the end of workloads that are over, and of cancelled ones that do not run."""
     table = state.workload
-    phases = table.column("state")
-    withdrawn = (table.column("cancel_seq") > 0) | (table.column("retired") > 0)
-    over = (phases == schema.OVER) | ((phases != schema.RUNNING) & withdrawn)
-    for row in (int(ended) for ended in np.flatnonzero(over)):
-        waiting = int(table.state[row]) != schema.OVER
+    for row in unsettled_rows(state):
+        phase, withdrawn = int(table.state[row]), bool(table.cancel_seq[row]) or bool(table.retired[row])
+        if phase != schema.OVER and (phase == schema.RUNNING or not withdrawn):
+            continue
+        waiting = phase != schema.OVER
         cancelled = bool(table.cancel_seq[row])
         outcome = Outcome.CANCELLED if waiting else OUTCOMES[int(table.outcome[row]) - 1]
         if cancelled and outcome is not Outcome.SUCCEEDED:

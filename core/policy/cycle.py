@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from apportion.core.decisions import WorkloadAdmitted
 from apportion.core.policy import closing, draining, expire, explaining, funding, granting, idling, placing, resizing
 from apportion.core.policy.emit import Emit
@@ -19,6 +17,7 @@ from apportion.core.state import schema
 from apportion.core.state.asks import choices_of
 from apportion.core.state.codes import REFUSALS
 from apportion.core.state.state import State
+from apportion.core.state.unsettled import unsettled_rows
 
 
 def run_cycle(state: State, emit: Emit) -> None:
@@ -53,7 +52,7 @@ def before_starts(state: State, emit: Emit) -> Shares:
 def admit(state: State, emit: Emit) -> None:
     """Admit what was submitted since the last cycle, in order of submission."""
     table = state.workload
-    new = [int(row) for row in np.flatnonzero(table.column("state") == schema.NEW)]
+    new = [row for row in unsettled_rows(state) if table.cells.state[row] == schema.NEW]
     if not new:
         return
     cells, keys = table.cells, table.keys

@@ -15,6 +15,7 @@ from apportion.core.reasons import NodeReason, Outcome
 from apportion.core.state import schema
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.state import State
+from apportion.core.state.unsettled import unsettled_rows
 
 STOP_MARGIN_MS = 60_000  # after SIGKILL was due, the agent's report may still be on its way
 START_FAILURES_MAX = 3
@@ -36,7 +37,9 @@ def expire(state: State, emit: Emit) -> None:
 def stop_cancelled(state: State, emit: Emit) -> None:
     """Ask the runs of cancelled workloads to stop."""
     run = state.run
-    for workload in (int(row) for row in np.flatnonzero(state.workload.column("cancel_seq"))):
+    for workload in unsettled_rows(state):
+        if not state.workload.cancel_seq[workload]:
+            continue
         row = int(state.workload.run[workload])
         if row >= 0 and int(run.state[row]) in (schema.PLACED, schema.STARTED):
             emit(

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.decisions import Elsewhere, PendingExplained
-from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import serve
 from apportion.core.kernels import waits as wait_kernels
 from apportion.core.policy.emit import Emit
@@ -36,6 +35,7 @@ from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_at, ask_of, choices_of
 from apportion.core.state.codes import PENDING_CODE
 from apportion.core.state.holdings import held_gpus
+from apportion.core.state.queue import parts_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.state.wishes import Wish, wish_at
@@ -50,20 +50,19 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     if not queued:
         return
     jobs, now_ms = jobs_of(state, state.queue[:queued]), state.counters.time_ms
-    queue_kernels.segments(jobs.queue, queued, table.budget, jobs.first, jobs.last)
+    parts_of(state, jobs.first, jobs.last)
     holders = np.array([workload for made in reservations for workload in made.starts_ms], dtype=np.int64)
     marks = np.zeros(queued, dtype=np.uint8)
     count = wait_kernels.mark(
-        jobs.queue, jobs.first, jobs.last, table.used, table.state, schema.PENDING, schema.HELD, table.budget, table.priority,
-        table.event_seq, table.reason, table.funded_ms, holders, marks,
+        jobs.queue, jobs.first, jobs.last, table.budget, table.priority, table.event_seq,
+        np.array(list(state.untold), dtype=np.int64), holders, marks,
     )  # fmt: skip
     instants_ms = np.concatenate([made.instants_ms for made in reservations])
     first_instant = np.cumsum([0, *(len(made.instants_ms) for made in reservations)], dtype=np.int64)
     drains = any(made.closes_ms.any() for made in reservations)
     waiting, rep, since_ms = np.empty((count, 5), dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     made_slots = wait_kernels.collect(
-        jobs.queue, marks, jobs.first, table.budget, table.state, schema.HELD, now_ms, table.pool, table.nodes,
-        table.milli_per_node, table.wish, table.expected_runtime_ms, table.progress_ms, table.not_before_ms, holders, instants_ms,
+        jobs.queue, marks, jobs.first, state.waits, state.budget.pool, table.state, schema.HELD, now_ms, holders, instants_ms,
         first_instant, int(drains), waiting, np.full(1 << (2 * count).bit_length(), -1, dtype=np.int64), rep,
     )  # fmt: skip
     row, ahead, head, slot, class_ = (waiting[:, column].copy() for column in range(5))

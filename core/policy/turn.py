@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import room as room_kernels
 from apportion.core.kernels import serve
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.idling import demoted
 from apportion.core.policy.reserving import Reservations, says_over_ms
 from apportion.core.state import schema
+from apportion.core.state.queue import parts_of
 from apportion.core.state.state import State
 from apportion.core.units import MAX_NODE_GPUS
 
@@ -36,7 +36,7 @@ class Turn:
         self.mine = budget.column("pool") == pool
         self.blocked = np.zeros(rows, dtype=np.int64)  # per budget row: lost a run in this cycle
         self.jobs = jobs_of(state, state.queue[: state.queued].copy())
-        queue_kernels.segments(self.jobs.queue, state.queued, state.workload.budget, self.jobs.first, self.jobs.last)
+        parts_of(state, self.jobs.first, self.jobs.last)
         self.lines = lines_of(state, shares)
         serve.children(rows, pool, budget.pool, budget.parent, self.lines.first_child, self.lines.next_sibling)
         self.tried = serve.Tried(np.zeros((SHAPES_TRIED_MAX, 4), dtype=np.int64), np.zeros(2, dtype=np.int64))

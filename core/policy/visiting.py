@@ -31,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import profile as profile_kernels
-from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import serve
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus
@@ -42,6 +41,7 @@ from apportion.core.policy.starting import start
 from apportion.core.policy.turn import SHAPES_TRIED_MAX, jobs_of, lines_of
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_at
+from apportion.core.state.queue import parts_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.units import BUCKET_MS, MAX_NODE_GPUS, MILLI, NEVER_MS, UNKNOWN_RUNTIME_MS
@@ -98,7 +98,7 @@ class Line:
         self._state = state
         self._jobs, self._lines = jobs_of(state, state.queue[: state.queued].copy()), lines_of(state, shares)
         self._ends = ends_of(state)
-        queue_kernels.segments(self._jobs.queue, state.queued, state.workload.budget, self._jobs.first, self._jobs.last)
+        parts_of(state, self._jobs.first, self._jobs.last)
 
     def delayed(self, ask: Ask, over_ms: int, reservations: Reservations) -> bool:
         """Tell whether a guest that is over by then would delay the first of its budget in its pool."""

@@ -2,7 +2,8 @@
 
 Beside it stand the *waits*: what kernels ask of everybody in the queue and what does not change while he is in it, one row of a
 cache line per workload (shape, wish, least run time, time left, back-off). Walking a hundred thousand who wait over the columns of
-the table costs a cache miss for each of these, here one for all.
+the table costs a cache miss for each of these, here one for all. And two things that would else be found by a walk over all of it:
+how many of each budget wait, and who was never told why he waits or was told that he would be funded (``State.untold``).
 
 Derived: it is not in the digest, and a restored snapshot rebuilds it to the same order, because the order is total.
 """
@@ -21,6 +22,8 @@ from apportion.core.units import MILLI, NEVER_MS
 def rebuild_queue(state: State) -> None:
     """Make the sorted queue from the workload table: the same order that incremental insertion gives."""
     state.queued = 0
+    state.waiting[:] = 0
+    state.untold.clear()
     phases = state.workload.column("state")
     insert_all_queued(state, np.flatnonzero((phases == schema.PENDING) | (phases == schema.HELD)).tolist())
 
@@ -32,6 +35,8 @@ def insert_queued(state: State, row: int) -> None:
     table = state.workload
     queue_kernels.insert(state.queue, state.queued, row, table.budget, table.priority, table.event_seq)
     state.queued += 1
+    state.waiting[table.cells.budget[row]] += 1
+    note_told(state, row)
 
 
 def insert_all_queued(state: State, rows: list[int]) -> None:
@@ -43,6 +48,8 @@ def insert_all_queued(state: State, rows: list[int]) -> None:
     order = np.lexsort((made, table.event_seq[made], -table.priority[made], table.budget[made]))
     queue_kernels.merge(state.queue, state.queued, made[order], table.budget, table.priority, table.event_seq)
     state.queued += len(rows)
+    np.add.at(state.waiting, table.budget[made], 1)
+    state.untold.update(dict.fromkeys(made[(table.reason[made] == 0) | (table.funded_ms[made] > 0)].tolist()))
 
 
 def _make_room(state: State, count: int) -> None:
@@ -53,6 +60,9 @@ def _make_room(state: State, count: int) -> None:
         waits = np.zeros((table.capacity, WAITS), dtype=np.int64)
         waits[: len(state.waits)] = state.waits
         state.waits = waits
+    lines = state.budget.capacity
+    if lines > len(state.waiting):
+        state.waiting = np.concatenate((state.waiting, np.zeros(lines - len(state.waiting), dtype=np.int64)))
 
 
 def _note_wait(state: State, row: int) -> None:
@@ -72,6 +82,8 @@ def remove_queued(state: State, row: int) -> None:
     if not found:
         raise KeyError(f"workload row {row} is not queued")
     state.queued -= 1
+    state.waiting[table.cells.budget[row]] -= 1
+    state.untold.pop(row, None)
 
 
 def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
@@ -82,3 +94,20 @@ def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     )
     if missing >= 0:
         raise KeyError(f"workload row {missing} is not queued")
+    np.subtract.at(state.waiting, table.budget[rows], 1)
+    for row in rows.tolist():
+        state.untold.pop(row, None)
+
+
+def note_told(state: State, row: int) -> None:
+    """Somebody who is queued was told why he waits, or has just come."""
+    cells = state.workload.cells
+    if cells.reason[row] == 0 or cells.funded_ms[row] > 0:
+        state.untold[row] = None
+    else:
+        state.untold.pop(row, None)
+
+
+def parts_of(state: State, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
+    """Fill in, per budget row, its part of the queue: half-open, 0 and 0 where nobody waits."""
+    queue_kernels.parts(state.waiting, first, last)

@@ -79,8 +79,12 @@ class State:
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
     queue: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
     queued: int = 0
+    waiting: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))  # by budget row: how many are queued
+    # rows of who is queued and was never told why, or was told that he would be funded: he is told again when he is no head
+    untold: dict[int, None] = field(default_factory=dict)
     # of who is queued, by row of WorkloadTable: what does not change meanwhile (queue.py)
     waits: NDArray[np.int64] = field(default_factory=lambda: np.zeros((64, WAITS), dtype=np.int64))
+    unsettled: dict[int, None] = field(default_factory=dict)  # rows of WorkloadTable (unsettled.py)
     mixes: dict[int, tuple[int, NDArray[np.int64]]] = field(default_factory=dict)  # per pool: seq, what comes by then (mix.py)
     speakers: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # heartbeat subjects met: row of the principal, bytes
 

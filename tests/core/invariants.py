@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from apportion.core import ledger
 from apportion.core.decisions import CycleBatch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
+from apportion.core.kernels import queue as queue_kernels
 from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_at, ask_of, choices_of
 from apportion.core.state.holdings import gpus_of_run
+from apportion.core.state.queue import parts_of
 from apportion.core.state.state import State
+from apportion.core.state.unsettled import rebuild_unsettled, unsettled_rows
 from apportion.core.state.wishes import wish_at, wish_of
 from tests.core.oracles import queue_order
 
@@ -71,6 +76,7 @@ def check_state(state: State) -> None:
     check_runs(state)
     check_budgets(state)
     check_queue(state)
+    check_unsettled(state)
     check_shares(state)
     check_choices(state)
 
@@ -234,6 +240,19 @@ def check_queue(state: State) -> None:
     waiting = [row for row in table.live_rows() if int(table.state[row]) in (schema.PENDING, schema.HELD)]
     expected = queue_order(waiting, table.budget.tolist(), table.priority.tolist(), table.event_seq.tolist())
     assert state.queue[: state.queued].tolist() == expected
+    first, last = (np.zeros(state.budget.used, dtype=np.int64) for _column in range(2))
+    parts_of(state, first, last)
+    other_first, other_last = np.zeros_like(first), np.zeros_like(last)
+    queue_kernels.segments(state.queue, state.queued, table.budget, other_first, other_last)
+    assert first.tolist() == other_first.tolist() and last.tolist() == other_last.tolist()
+    assert sorted(state.untold) == sorted(row for row in waiting if not table.reason[row] or table.funded_ms[row] > 0)
+
+
+def check_unsettled(state: State) -> None:
+    """Who is new, over, cancelled or retired is listed, and nobody else."""
+    listed = unsettled_rows(state)
+    rebuild_unsettled(state)
+    assert unsettled_rows(state) == listed
 
 
 def check_shares(state: State) -> None:

@@ -16,6 +16,7 @@ from apportion.core.kernels import queue as queue_kernels
 from apportion.core.kernels import share
 from apportion.core.policy.reserving import Reservations, says_over_ms
 from apportion.core.state import schema
+from apportion.core.state.queue import parts_of
 from apportion.core.state.state import State
 
 I64 = NDArray[np.int64]
@@ -105,7 +106,7 @@ class LeastShare:
         self._state, self._running, self._root = state, running, int(state.pool.root[pool])
         self._queue = state.queue[: state.queued].copy()
         self._first, self._last = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-        queue_kernels.segments(self._queue, state.queued, state.workload.budget, self._first, self._last)
+        parts_of(state, self._first, self._last)
         self._mine = (self._last > self._first) & (budget.column("pool") == pool)
         self._behind = np.zeros(rows, dtype=np.int64)
         self._behind[budget.column("share_ppm") == 0] = -int(state.pool.supply_milli[pool]) - 1

@@ -1,0 +1,37 @@
+"""Workloads of which the next cycle must say something beside why they wait: new ones, those that are over, cancelled, or retired.
+
+Derived: it is not in the digest, and a restored snapshot rebuilds it. Kept so that a cycle need not look at a hundred thousand
+rows for the few that changed. Written by whatever changes one of these columns, and by nobody else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apportion.core.state import schema
+from apportion.core.state.state import State
+
+
+def note_unsettled(state: State, row: int) -> None:
+    """It is new, over, cancelled or retired from now on."""
+    state.unsettled[row] = None
+
+
+def settle(state: State, row: int) -> None:
+    """It left the table, or is admitted and nothing else is to be said of it."""
+    table = state.workload.cells
+    if table.state[row] in (0, schema.PENDING) and not table.cancel_seq[row] and not table.retired[row]:
+        state.unsettled.pop(row, None)
+
+
+def unsettled_rows(state: State) -> list[int]:
+    """Return them, ascending."""
+    return sorted(state.unsettled)
+
+
+def rebuild_unsettled(state: State) -> None:
+    """Find them in the workload table."""
+    table = state.workload
+    phases = table.column("state")
+    told = (phases == schema.NEW) | (phases == schema.OVER) | (table.column("cancel_seq") > 0) | (table.column("retired") > 0)
+    state.unsettled = dict.fromkeys(np.flatnonzero(told).tolist())
