@@ -191,5 +191,7 @@ def _earliest_ms(state: State, workload: int, reservations: Reservations) -> int
 
     kept = reservations.until_ms + reservations.closes_ms
     reservations.look_again()  # the passes may have started somebody since
-    start_ms, _nodes = earliest_nodes(state, workload, reservations.free_ms(state, guess=False), kept, NEVER_MS, {})
+    start_ms, _nodes = earliest_nodes(
+        state, workload, reservations.free_ms(state, guess=False), kept, NEVER_MS, reservations.ready(guess=False)
+    )
     return start_ms if start_ms < NEVER_MS else None

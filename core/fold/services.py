@@ -20,6 +20,7 @@ from apportion.core.reasons import Refusal
 from apportion.core.state import schema
 from apportion.core.state.services import needed
 from apportion.core.state.state import State
+from apportion.core.state.unsettled import note_unsettled
 from apportion.core.units import MAX_DURATION_MS, MAX_TIME_MS, SERVICE_AHEAD
 
 SERVICE_NAME_MAX = 112

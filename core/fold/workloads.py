@@ -157,8 +157,8 @@ def workload_cancelled(state: State, event: WorkloadCancelled, principal: str, s
         state.service.cancel_seq[service] = seq
         replicas = (state.workload.column("service") == service + 1) & (state.workload.column("cancel_seq") == 0)
         state.workload.column("cancel_seq")[replicas] = seq
-        for row in np.flatnonzero(replicas).tolist():
-            note_unsettled(state, row)
+        for replica in np.flatnonzero(replicas).tolist():
+            note_unsettled(state, replica)
         state.counters.dirty = 1
         return None
     row = _find(state, event.workload, principal, "cancel")

@@ -768,6 +768,53 @@ def next_ahead(
 
 
 @njit(cache=True)
+def _first_open(order: I64, kept: I64, picked: I64) -> bool:
+    """Fill ``picked`` with the first of ``order`` that are not ``kept``; False when there are too few."""
+    count = 0
+    for row in order:
+        if count == len(picked):
+            break
+        if kept[row] <= 0:
+            picked[count] = row
+            count += 1
+    return count == len(picked)
+
+
+@njit(cache=True)
+def keep_ahead(
+    jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, root: int, now_ms: int, horizon_ms: int, starts_ms: I64,
+    looks: I64, ready_ms: I64, order: I64, known: I64, until_ms: I64, holder: I64, kept: I64, count: int, most: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Keep the earliest open nodes for one after the other, until ``most`` are kept for; returns (leaf, how many by then).
+
+    As ``next_ahead`` finds them, and as ``policy.reserving`` keeps nodes for whoever asks for nothing but GPUs, where nothing is
+    drained: only when his nodes are ready at an instant that is known, and not before he is funded. ``kept`` gets (workload,
+    instant) of each. Comes back with the leaf of whoever asks for more, or whose number of GPUs per node has no ``ready_ms`` and
+    ``order`` (nodes by it) yet; -1 = nobody is left.
+    """
+    while count < most:
+        leaf = next_ahead(jobs, lines, room, ends, places, root, now_ms, horizon_ms, starts_ms, looks)
+        if leaf < 0:
+            return -1, count
+        head = places.head[leaf]
+        need = max(1, jobs.waits[head, EACH] // WHOLE)
+        if jobs.waits[head, WISH] > 0 or need >= len(known) or known[need] == 0:
+            return leaf, count
+        picked = np.empty(jobs.waits[head, NODES], dtype=np.int64)
+        if not _first_open(order[need], until_ms, picked):
+            continue
+        last_ms = ready_ms[need, picked[-1]]
+        if last_ms >= NEVER_MS or last_ms < max(places.until_ms[leaf], now_ms + 1):
+            continue
+        for node in picked:
+            until_ms[node], holder[node] = last_ms, head + 1
+        kept[count, 0], kept[count, 1] = head, last_ms
+        places.known[leaf] = 0  # it now starts when that says so
+        count += 1
+    return -1, count
+
+
+@njit(cache=True)
 def next_of_all(
     jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, tried: Tried, root: int, now_ms: int, horizon_ms: int,
     starts_ms: I64, in_time_free: int, idle_cycles: int, seen: NDArray[np.uint8], allowed: I64, position: I64,

@@ -77,7 +77,8 @@ def collect(
         if marks[at] == 0:
             continue
         row = queue[at]
-        line, nodes, each, wish, left_ms = waits[row, LINE], waits[row, NODES], waits[row, EACH], waits[row, WISH], waits[row, LEFT_MS]
+        line, nodes, each, wish = waits[row, LINE], waits[row, NODES], waits[row, EACH], waits[row, WISH]
+        left_ms = waits[row, LEFT_MS]
         ahead, class_, slot, pool = at - first[line], 0, -1, line_pool[line]
         alone = state[row] == held or waits[row, NOT_BEFORE_MS] > now_ms
         for holder in holders:

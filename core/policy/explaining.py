@@ -39,7 +39,7 @@ from apportion.core.state.queue import parts_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.state.wishes import Wish, wish_at
-from apportion.core.units import BUCKET_MS, MILLI
+from apportion.core.units import BUCKET_MS, MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
 
@@ -187,8 +187,10 @@ def reason_for(
     able = offers.parts_for(ask)
     if able < ask.nodes:
         return Pending.NO_CAPACITY, {"nodes_able": able, "nodes_needed": ask.nodes}
-    closing = reservations.closing(says_over_ms(state, workload)) * (state.node.column("pool") == pool)
-    if closing.any():
+    closing = None  # nodes that are drained before it would be over
+    if reservations.drains:
+        closing = reservations.closing(says_over_ms(state, workload)) * (state.node.column("pool") == pool)
+    if closing is not None and closing.any():
         until_ms = int(reservations.closes_ms[closing > 0].min())
         able = healthy_parts_for(state, ask, closing)
         if able < ask.nodes:
@@ -206,7 +208,7 @@ def reason_for(
     if ahead and find_gpus(state, workload, now, kept, ask=ask):
         return Pending.BUDGET_ORDER, {"free_milli": free, "need_milli": need}
     if find_gpus(state, workload, now, everywhere, ask=ask):
-        if closing.any() and not find_gpus(state, workload, now, closing, ask=ask):
+        if closing is not None and closing.any() and not find_gpus(state, workload, now, closing, ask=ask):
             return Pending.DRAINING, {"until_ms": until_ms, "free_milli": free, "need_milli": need}
         others = reservations.until_ms[(kept > 0) & (reservations.until_ms > 0)]
         earliest_ms = int(others.min()) if len(others) else 0
@@ -228,14 +230,26 @@ class Offers:
         self._state = state
         self.everywhere = np.zeros(state.node.used, dtype=np.int64)  # no node is left out
         self._parts: dict[tuple[int, int, int, int], int] = {}
+        self._having: dict[int, list[int]] = {}  # per pool: nodes with at least so many GPUs
         self._able: dict[int, tuple[I64, I64]] = {}
 
     def parts_for(self, ask: Ask) -> int:
         """Return how many parts of a shape they could hold when empty."""
+        if not ask.wish:
+            return self._plain_parts_for(ask)
         shape = ask.pool, ask.nodes, ask.milli_per_node, ask.wish
         if shape not in self._parts:
             self._parts[shape] = healthy_parts_for(self._state, ask, self.everywhere)
         return self._parts[shape]
+
+    def _plain_parts_for(self, ask: Ask) -> int:
+        """Return the same of a shape that asks for nothing but GPUs: how many nodes have so many in service."""
+        node, gpu = self._state.node, self._state.gpu
+        if ask.pool not in self._having:
+            size = np.bincount(gpu.column("node")[gpu.column("out") == 0], minlength=node.used)[node.column("pool") == ask.pool]
+            counts = np.bincount(size, minlength=MAX_NODE_GPUS + 2)
+            self._having[ask.pool] = np.cumsum(counts[::-1])[::-1].tolist()
+        return self._having[ask.pool][max(1, ask.milli_per_node // MILLI)]
 
     def of(self, ask: Ask) -> dict[str, int]:
         """Return the largest they offer now and at most, or how many nodes a gang could have now."""

@@ -6,6 +6,8 @@ Placing, preempting, reserving and explaining all ask here, about the space as i
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,14 +93,31 @@ def healthy_parts_for(state: State, ask: Ask, masked: I64) -> int:
     )  # fmt: skip
 
 
+class Ready(NamedTuple):
+    """When nodes are ready for shapes without wishes, by GPUs per node, as long as what is known of GPUs holds."""
+
+    ready_ms: I64  # number of GPUs x node
+    order: I64  # nodes by that, per number of GPUs
+    known: I64  # per number of GPUs: 1 = it was asked for
+
+    @classmethod
+    def none(cls, state: State) -> Ready:
+        """Return what is known when nobody has asked."""
+        ready_ms, order = (np.empty((MAX_NODE_GPUS + 1, state.node.used), dtype=np.int64) for _column in range(2))
+        return cls(ready_ms, order, np.zeros(MAX_NODE_GPUS + 1, dtype=np.int64))
+
+
+NOTHING_READY = Ready(np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.int64), NO_ARRAY)
+
+
 def earliest_nodes(
-    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: dict[int, tuple[I64, I64]]
+    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: Ready
 ) -> tuple[int, I64]:
     """Return when the workload could start, and on which node rows, by when each GPU is expected to be free; never: no rows.
 
     The parts that are ready first, within one domain where that is asked: of the domains the one that is ready first, then the
     lowest. Which nodes have few domains (``near``) is not asked: whatever is ready first will do. ``kept`` > 0 leaves out nodes.
-    ``known`` keeps, as long as ``gpu_free_ms`` holds, when nodes are ready for shapes without wishes, by GPUs per node.
+    ``known`` is that of ``gpu_free_ms``.
     """
     if not state.workload.wish[workload]:
         return _earliest_plain(state, workload, gpu_free_ms, kept, never_ms, known)
@@ -137,15 +156,16 @@ def _ready_ms(state: State, pool: int, need: int, aligned: int, gpu_free_ms: I64
 
 
 def _earliest_plain(
-    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: dict[int, tuple[I64, I64]]
+    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: Ready
 ) -> tuple[int, I64]:
     """Return the same of a shape that asks for nothing but GPUs on any nodes."""
     table = state.workload
     need, pool = max(1, int(table.milli_per_node[workload]) // MILLI), int(table.pool[workload])
-    if need not in known:
-        ready_ms = _ready_ms(state, pool, need, 0, gpu_free_ms, never_ms)
-        known[need] = ready_ms, np.argsort(ready_ms, kind="stable")
-    ready_ms, order = known[need]
+    if not known.known[need]:
+        known.ready_ms[need] = _ready_ms(state, pool, need, 0, gpu_free_ms, never_ms)
+        known.order[need] = np.argsort(known.ready_ms[need], kind="stable")
+        known.known[need] = 1
+    ready_ms, order = known.ready_ms[need], known.order[need]
     picked = np.zeros(min(int(table.nodes[workload]), len(order) + 1), dtype=np.int64)
     if not pack.first_open(order, kept, picked) or int(ready_ms[picked[-1]]) >= never_ms:
         return never_ms, order[:0]

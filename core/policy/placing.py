@@ -201,12 +201,20 @@ def _reserve_ahead(
     for workload in reservations.starts_ms:
         lines.ready[int(state.workload.budget[workload])] = 0
     serve.choose_all(lines, lines.allowance, lines.running)
-    most = int(state.pool.reservations_max[turn.pool])
-    looks = np.array([2 * most], dtype=np.int64)
+    most, plain = int(state.pool.reservations_max[turn.pool]), moves.kind == schema.MOVES_NONE and not reservations.drains
+    looks, kept = np.array([2 * most], dtype=np.int64), np.zeros((most, 2), dtype=np.int64)
     while len(reservations.starts_ms) < most:
-        leaf = serve.next_ahead(
-            turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks
-        )
+        if plain:
+            known, count = reservations.ready(guess=False), len(reservations.starts_ms)
+            leaf, by_then = serve.keep_ahead(
+                turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks, *known,
+                reservations.until_ms, reservations.holder, kept, count, most,
+            )  # fmt: skip
+            reservations.note_kept(kept[count:by_then])
+        else:
+            leaf = serve.next_ahead(
+                turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks
+            )
         if leaf < 0:
             break
         head = int(places.head[leaf])

@@ -35,7 +35,8 @@ def ends_of(state: State) -> serve.Ends:
     """Return the runs of each budget that have not been asked to stop, by the end they state; with room for all that waits."""
     run, table, rows = state.run, state.workload, state.budget.used
     first, sorted_ = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
-    room = max(run.capacity, run.used + state.queued)
+    startable = min(state.queued, int(state.pool.column("idle_milli").sum()))  # nobody takes less than a thousandth of a GPU
+    room = max(run.capacity, run.used + startable)
     link, end_ms, milli = (np.zeros(room, dtype=np.int64) for _column in range(3))
     made = serve.Ends(
         first, sorted_, link, end_ms, milli, run.workload, run.placed_ms, run.checkpoint_ms, table.expected_runtime_ms,

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import release
-from apportion.core.policy.fitting import earliest_nodes
+from apportion.core.policy.fitting import NOTHING_READY, Ready, earliest_nodes
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from apportion.core.units import NEVER_MS, UNKNOWN_RUNTIME_MS
@@ -40,11 +40,12 @@ class Reservations:
     holder: I64
     until_ms: I64
     closes_ms: I64  # per node the deadline of its drain, by which everything there must be over; 0 = it is not drained
+    drains: bool  # a node has one
     grace_ms: int  # the longest that a run in progress may take to go
     planned_ms: dict[int, int] = field(default_factory=dict)  # when others are to start by the plan, if there is one
     profile: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # what that plan leaves; no entries = none
     _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
-    _ready: dict[bool, dict[int, tuple[I64, I64]]] = field(default_factory=dict)
+    _ready: dict[bool, Ready] = field(default_factory=dict)
     _instants_ms: I64 | None = None  # what was found, until something is kept
 
     @classmethod
@@ -53,8 +54,9 @@ class Reservations:
         nothing, node, run = np.zeros(state.node.used, dtype=np.int64), state.node, state.run
         closes_ms = np.where(node.column("cordoned") == 0, node.column("drain_ms"), 0)
         live = np.flatnonzero(run.column("state"))
-        grace_ms = int(state.workload.grace_ms[run.workload[live]].max()) if len(live) and closes_ms.any() else 0
-        return cls({}, nothing, nothing.copy(), closes_ms, grace_ms)
+        drains = bool(closes_ms.any())
+        grace_ms = int(state.workload.grace_ms[run.workload[live]].max()) if drains and len(live) else 0
+        return cls({}, nothing, nothing.copy(), closes_ms, drains, grace_ms)
 
     @property
     def instants_ms(self) -> I64:
@@ -71,16 +73,21 @@ class Reservations:
         self.until_ms[nodes] = until_ms
         self._instants_ms = None
 
+    def note_kept(self, kept: I64) -> None:
+        """Take in for whom a kernel has kept nodes: rows of (workload, instant)."""
+        self.starts_ms.update(kept.tolist())
+        self._instants_ms = None
+
     def free_ms(self, state: State, *, guess: bool) -> I64:
         """Return per GPU row the instant at which its last run is expected to give it back."""
         if guess not in self._free_ms:
             self._free_ms[guess] = free_times(state, guess=guess)
-            self._ready[guess] = {}
+            self._ready[guess] = Ready.none(state)
         return self._free_ms[guess]
 
-    def ready(self, *, guess: bool) -> dict[int, tuple[I64, I64]]:
-        """Return what ``earliest_nodes`` remembers of ``free_ms``, which was asked before."""
-        return self._ready[guess]
+    def ready(self, *, guess: bool) -> Ready:
+        """Return what ``earliest_nodes`` remembers of ``free_ms``."""
+        return self._ready[guess] if guess in self._free_ms else NOTHING_READY
 
     def look_again(self) -> None:
         """Something started or was asked to stop: what was known of GPUs no longer holds."""
@@ -92,7 +99,7 @@ class Reservations:
         """
         over_ms = says_over_ms(state, workload)
         theirs = (self.until_ms > 0) & (self.holder != workload + 1) & (self.until_ms < over_ms)
-        return np.where(theirs, 1, self.closing(over_ms))
+        return np.where(theirs, 1, self.closing(over_ms)) if self.drains else theirs.astype(np.int64)
 
     def closing(self, over_ms: int) -> I64:
         """Return per node 1 where it is drained by an instant before ``over_ms``."""
@@ -105,16 +112,16 @@ class Reservations:
     def from_takers(self, state: State, workload: int) -> I64:
         """Return per node 1 where it is kept for somebody else: others preempt nobody there, however short they are."""
         theirs = (self.until_ms > 0) & (self.holder != workload + 1)
-        return np.where(theirs, 1, self.closing_for_takers(state, workload))
+        return np.where(theirs, 1, self.closing_for_takers(state, workload)) if self.drains else theirs.astype(np.int64)
 
 
 def says_over_ms(state: State, workload: int) -> int:
     """Return when a workload that starts now is over by what it states, ``NEVER_MS`` if it states nothing."""
-    table = state.workload
-    limit_ms = int(table.expected_runtime_ms[workload])
+    cells = state.workload.cells
+    limit_ms = cells.expected_runtime_ms[workload]
     if limit_ms <= 0:
         return NEVER_MS
-    return state.counters.time_ms + max(0, limit_ms - int(table.progress_ms[workload]))
+    return state.counters.time_ms + max(0, limit_ms - cells.progress_ms[workload])
 
 
 def expected_ends(state: State) -> I64:
@@ -159,10 +166,14 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
     For one that will be funded at ``funded_ms`` only, nothing is done when its nodes would be ready before that, or nobody knows
     when they will be: then every node would idle for a guess.
     """
-    free_ms, kept = reservations.free_ms(state, guess=not funded_ms), reservations.until_ms.copy()
+    free_ms, kept = reservations.free_ms(state, guess=not funded_ms), reservations.until_ms
     closes_ms, left_ms = reservations.closes_ms, says_over_ms(state, workload) - state.counters.time_ms
+    if reservations.drains:
+        kept = kept.copy()
     while True:  # drained nodes on which it would not be over in time are left out, one look after the other: it starts later
         last_ms, rows = earliest_nodes(state, workload, free_ms, kept, NEVER_MS, reservations.ready(guess=not funded_ms))
+        if not reservations.drains:
+            break
         late = rows[(closes_ms[rows] > 0) & (closes_ms[rows] < last_ms + left_ms)]
         if last_ms == NEVER_MS or not len(late):
             break

@@ -28,7 +28,10 @@ class Ask(NamedTuple):
 def ask_of(state: State, workload: int) -> Ask:
     """Return what it is in the pool where it waits or runs."""
     cells = state.workload.cells
-    return Ask(*(getattr(cells, name)[workload] for name in Ask._fields))
+    return Ask(
+        cells.pool[workload], cells.budget[workload], cells.nodes[workload], cells.milli_per_node[workload],
+        cells.gpus_milli[workload], cells.wish[workload], cells.min_runtime_ms[workload],
+    )  # fmt: skip
 
 
 def ask_at(state: State, choice: int) -> Ask:

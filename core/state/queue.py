@@ -49,7 +49,7 @@ def insert_all_queued(state: State, rows: list[int]) -> None:
     queue_kernels.merge(state.queue, state.queued, made[order], table.budget, table.priority, table.event_seq)
     state.queued += len(rows)
     np.add.at(state.waiting, table.budget[made], 1)
-    state.untold.update(dict.fromkeys(made[(table.reason[made] == 0) | (table.funded_ms[made] > 0)].tolist()))
+    state.untold.add_all(made[(table.reason[made] == 0) | (table.funded_ms[made] > 0)].tolist())
 
 
 def _make_room(state: State, count: int) -> None:
@@ -83,7 +83,7 @@ def remove_queued(state: State, row: int) -> None:
         raise KeyError(f"workload row {row} is not queued")
     state.queued -= 1
     state.waiting[table.cells.budget[row]] -= 1
-    state.untold.pop(row, None)
+    state.untold.discard(row)
 
 
 def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
@@ -96,16 +96,16 @@ def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
         raise KeyError(f"workload row {missing} is not queued")
     np.subtract.at(state.waiting, table.budget[rows], 1)
     for row in rows.tolist():
-        state.untold.pop(row, None)
+        state.untold.discard(row)
 
 
 def note_told(state: State, row: int) -> None:
     """Somebody who is queued was told why he waits, or has just come."""
     cells = state.workload.cells
     if cells.reason[row] == 0 or cells.funded_ms[row] > 0:
-        state.untold[row] = None
+        state.untold.add(row)
     else:
-        state.untold.pop(row, None)
+        state.untold.discard(row)
 
 
 def parts_of(state: State, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from apportion.core.decisions import AnyDecision
 from apportion.core.state import schema
+from apportion.core.state.rows import Rows
 from apportion.core.state.table import Table
 
 CHARGE, ADMINISTER = 1, 2
@@ -81,10 +82,10 @@ class State:
     queued: int = 0
     waiting: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))  # by budget row: how many are queued
     # rows of who is queued and was never told why, or was told that he would be funded: he is told again when he is no head
-    untold: dict[int, None] = field(default_factory=dict)
+    untold: Rows = field(default_factory=Rows)
     # of who is queued, by row of WorkloadTable: what does not change meanwhile (queue.py)
     waits: NDArray[np.int64] = field(default_factory=lambda: np.zeros((64, WAITS), dtype=np.int64))
-    unsettled: dict[int, None] = field(default_factory=dict)  # rows of WorkloadTable (unsettled.py)
+    unsettled: Rows = field(default_factory=Rows)  # rows of WorkloadTable (unsettled.py)
     mixes: dict[int, tuple[int, NDArray[np.int64]]] = field(default_factory=dict)  # per pool: seq, what comes by then (mix.py)
     speakers: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # heartbeat subjects met: row of the principal, bytes
 

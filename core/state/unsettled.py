@@ -14,14 +14,14 @@ from apportion.core.state.state import State
 
 def note_unsettled(state: State, row: int) -> None:
     """It is new, over, cancelled or retired from now on."""
-    state.unsettled[row] = None
+    state.unsettled.add(row)
 
 
 def settle(state: State, row: int) -> None:
     """It left the table, or is admitted and nothing else is to be said of it."""
     table = state.workload.cells
     if table.state[row] in (0, schema.PENDING) and not table.cancel_seq[row] and not table.retired[row]:
-        state.unsettled.pop(row, None)
+        state.unsettled.discard(row)
 
 
 def unsettled_rows(state: State) -> list[int]:
@@ -34,4 +34,5 @@ def rebuild_unsettled(state: State) -> None:
     table = state.workload
     phases = table.column("state")
     told = (phases == schema.NEW) | (phases == schema.OVER) | (table.column("cancel_seq") > 0) | (table.column("retired") > 0)
-    state.unsettled = dict.fromkeys(np.flatnonzero(told).tolist())
+    state.unsettled.clear()
+    state.unsettled.add_all(np.flatnonzero(told).tolist())

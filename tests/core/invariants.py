@@ -244,7 +244,8 @@ def check_queue(state: State) -> None:
     parts_of(state, first, last)
     other_first, other_last = np.zeros_like(first), np.zeros_like(last)
     queue_kernels.segments(state.queue, state.queued, table.budget, other_first, other_last)
-    assert first.tolist() == other_first.tolist() and last.tolist() == other_last.tolist()
+    assert first.tolist() == other_first.tolist()
+    assert last.tolist() == other_last.tolist()
     assert sorted(state.untold) == sorted(row for row in waiting if not table.reason[row] or table.funded_ms[row] > 0)
 
 
