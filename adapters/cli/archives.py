@@ -134,6 +134,7 @@ async def list_(place: Place, archive: Directory = None) -> Answer:
 
 async def check(place: Place, archive: Directory = None) -> Answer:
     """Check every file of an archive against its hash, and the chain between them."""
+    use_kernels()
     from apportion.adapters.logs.checking import findings
     from apportion.adapters.logs.manifest import load
     from apportion.adapters.replaying import Progress

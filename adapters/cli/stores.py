@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from apportion.adapters.cli.asking import connected, server_url
 from apportion.adapters.cli.failure import unreachable
-from apportion.adapters.cli.verbs import Place
+from apportion.adapters.cli.verbs import Place, use_kernels
 
 if TYPE_CHECKING:
     from apportion.adapters.bus.connection import Connection
@@ -74,6 +74,7 @@ def is_archive(directory: Path) -> bool:
 
 
 def _archived(place: Place) -> Logs:
+    use_kernels()  # heartbeats are made again by one
     from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 
     return Logs(ArchiveEventLog(place.home.root), ArchiveDecisionLog(place.home.root), live=False)

@@ -6,15 +6,15 @@ others: equal content has an equal name. Nothing here belongs to the archive bef
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 from apportion.adapters.logs.manifest import DayEntry, FileEntry, Manifest
-from apportion.adapters.logs.segments import HASH_BYTES, Kind, SegmentHeader, segment_bytes, write_durably
+from apportion.adapters.logs.segments import HASH_BYTES, Kind, decisions_segment, events_segment, write_durably
 from apportion.core.envelope import Record, StoredBatch
 
-PART_ITEMS = 65_536
+PART_ITEMS = 131_072
 PART_BODY_BYTES = 64 * 1024 * 1024
 
 
@@ -47,30 +47,16 @@ class DayParts:
 
     def _write(self) -> None:
         items = self._items
-        content = _content(self._kind, self._day, self._hash, items)
+        if self._kind == "events":
+            content = events_segment(self._day, self._hash, cast(list[Record], items))
+        else:
+            content = decisions_segment(self._day, self._hash, cast(list[StoredBatch], items))
         self._hash = content[-HASH_BYTES:].hex()
         name = f"{self._kind}-{self._day}.{len(self.files) + 1:03d}.{self._hash[:12]}.seg"
         write_durably(self._directory / name, content)
         self.files.append(FileEntry(name, len(content), self._hash))
         self.count += len(items)
         self._items, self._bytes = [], 0
-
-
-def _content(kind: Kind, day: str, previous: str, items: list[Record] | list[StoredBatch]) -> bytes:
-    first, last = items[0].seq, items[-1].seq
-    subjects: dict[str, int] = {}
-    columns: list[array[int]] = [array("q"), array("i")] if kind == "events" else [array("q"), array("q")]
-    for item in items:
-        if isinstance(item, Record):
-            columns[0].append(item.stored_ms)
-            columns[1].append(subjects.setdefault(item.subject, len(subjects)))
-        else:
-            columns[0].append(item.seq)
-            columns[1].append(item.input_seq)
-    header = SegmentHeader(
-        kind=kind, day=day, first_seq=first, last_seq=last, count=len(items), previous=previous, subjects=tuple(subjects)
-    )
-    return segment_bytes(header, columns, [item.body for item in items])
 
 
 def chain_end(manifest: Manifest, kind: Kind) -> str:

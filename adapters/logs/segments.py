@@ -2,20 +2,22 @@ r"""Segments: the files an archive consists of.
 
 A segment is a pure function of what it holds and of the segment before it::
 
-    APSEG1\n | length of header u32 | header (JSON) | columns (int64, int32) | bodies | blake2b-256 of everything before
+    APSEG2\n | length of header u32 | header (JSON) | sections, deflated | blake2b-256 of everything before
 
-The header names kind, first sequence, count, the table of subjects, and the previous segment's hash: a chain. Files are
-written beside, synced and renamed, so a segment is there whole or not at all; every hash is verified when a segment is
-read. A missing, altered or reordered file is a ``LogMismatch`` that names it, never a silent hole.
+The header names kind, day, first sequence, count, the table of subjects, where each section is, and the previous segment's hash: a
+chain. What is in the sections of a segment of events is told in ``columns``. Files are written beside, synced and renamed, so a
+segment is there whole or not at all; every hash is verified when a segment is read. A missing, altered or reordered file is a
+``LogMismatch`` that names it, never a silent hole.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from array import array
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -23,10 +25,21 @@ import numpy as np
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogMismatch
 
-MAGIC = b"APSEG1\n"
+if TYPE_CHECKING:
+    from apportion.adapters.logs.columns import Sheet
+
+MAGIC = b"APSEG2\n"
 HASH_BYTES = 32
 
 Kind = Literal["events", "decisions"]
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A part of the content: its size as stored, and inflated."""
+
+    name: str
+    size: int
+    raw_size: int
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +51,10 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     count: int
     previous: str  # hex hash of the segment before, "" for the first
+    sections: tuple[Section, ...] = ()
     subjects: tuple[str, ...] = ()
+    interval_ms: int = 0  # with ``slope``: what the columns of heartbeats are differences from
+    slope: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -46,15 +62,39 @@ class Segment(msgspec.Struct, frozen=True):
 
     path: Path
     header: SegmentHeader
-    columns_at: int
+    sections_at: int
 
 
-def segment_bytes(header: SegmentHeader, columns: list[array[int]], bodies: list[bytes]) -> bytes:
-    """Return a whole segment."""
-    head = msgspec.json.encode(header)
-    lengths = array("i", (len(body) for body in bodies))
-    parts = [MAGIC, len(head).to_bytes(4, "little"), head, *(column.tobytes() for column in (*columns, lengths)), *bodies]
-    content = b"".join(parts)
+def events_segment(day: str, previous: str, records: Sequence[Record]) -> bytes:
+    """Return a whole segment of events: at least one."""
+    from apportion.adapters.logs.columns import sections  # numba: only where heartbeats are read or written
+
+    subjects: dict[str, int] = {}
+    expected, texts = sections(records, subjects)
+    return _whole(texts, SegmentHeader(
+        kind="events", day=day, first_seq=records[0].seq, last_seq=records[-1].seq, count=len(records), previous=previous,
+        subjects=tuple(subjects), interval_ms=expected.interval_ms, slope=expected.slope,
+    ))  # fmt: skip
+
+
+def decisions_segment(day: str, previous: str, batches: Sequence[StoredBatch]) -> bytes:
+    """Return a whole segment of decisions: at least one batch."""
+    columns = {
+        "seq": [batch.seq for batch in batches],
+        "input_seq": [batch.input_seq for batch in batches],
+        "length": [len(batch.body) for batch in batches],
+    }
+    texts = {name: zlib.compress(np.array(values, dtype="<i8").tobytes()) for name, values in columns.items()}
+    texts["bodies"] = zlib.compress(b"".join(batch.body for batch in batches))
+    return _whole(texts, SegmentHeader(
+        kind="decisions", day=day, first_seq=batches[0].seq, last_seq=batches[-1].seq, count=len(batches), previous=previous,
+    ))  # fmt: skip
+
+
+def _whole(texts: dict[str, bytes], header: SegmentHeader) -> bytes:
+    sizes = tuple(Section(name, len(text), len(zlib.decompress(text))) for name, text in texts.items())
+    head = msgspec.json.encode(msgspec.structs.replace(header, sections=sizes))
+    content = b"".join([MAGIC, len(head).to_bytes(4, "little"), head, *texts.values()])
     return content + hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
@@ -125,33 +165,46 @@ def verified(segment: Segment) -> bytes:
     return content
 
 
+def _reader(segment: Segment) -> Callable[[str], bytes]:
+    """Verify a segment's hash; return what gives a section's text."""
+    content = verified(segment)
+    places, at = {}, segment.sections_at
+    for section in segment.header.sections:
+        places[section.name] = (at, section)
+        at += section.size
+
+    def read(name: str) -> bytes:
+        start, section = places[name]
+        text = zlib.decompress(memoryview(content)[start : start + section.size])
+        if len(text) != section.raw_size:
+            raise LogMismatch(f"section {name} of {segment.path} is not as long as it says; restore the archive")
+        return text
+
+    return read
+
+
+def read_sheet(segment: Segment) -> Sheet:
+    """Return the records of a segment as columns. Raises ``LogMismatch`` when it was altered."""
+    from apportion.adapters.logs.columns import Expected, Sheet
+
+    header = segment.header
+    try:
+        return Sheet(header.subjects, header.count, Expected(header.interval_ms, header.slope), _reader(segment))
+    except (LogMismatch, KeyError, zlib.error) as error:
+        raise LogMismatch(f"{segment.path} cannot be read: {error}") from error
+
+
 def read_events(segment: Segment) -> list[Record]:
     """Return the records of a segment. Raises ``LogMismatch`` when it was altered."""
-    content = verified(segment)
-    header, at, count = segment.header, segment.columns_at, segment.header.count
-    stored = np.frombuffer(content, np.int64, count, at).tolist()
-    rows = np.frombuffer(content, np.int32, count, at + 8 * count).tolist()
-    ends = (np.frombuffer(content, np.int32, count, at + 12 * count).cumsum(dtype=np.int64) + at + 16 * count).tolist()
-    subjects = header.subjects
-    make, record = tuple.__new__, Record
-    start = at + 16 * count
-    records = []
-    for seq, (stored_ms, row, end) in enumerate(zip(stored, rows, ends, strict=True), header.first_seq):
-        records.append(make(record, (seq, stored_ms, subjects[row], content[start:end])))
-        start = end
-    return records
+    return read_sheet(segment).records(segment.header.first_seq)
 
 
 def read_decisions(segment: Segment) -> list[StoredBatch]:
     """Return the batches of a segment. Raises ``LogMismatch`` when it was altered."""
-    content = verified(segment)
-    at, count = segment.columns_at, segment.header.count
-    seqs = np.frombuffer(content, np.int64, count, at).tolist()
-    inputs = np.frombuffer(content, np.int64, count, at + 8 * count).tolist()
-    lengths = np.frombuffer(content, np.int32, count, at + 16 * count).tolist()
-    start = at + 20 * count
-    batches = []
+    read, batches, start = _reader(segment), [], 0
+    seqs, inputs, lengths = (np.frombuffer(read(name), dtype="<i8").tolist() for name in ("seq", "input_seq", "length"))
+    bodies = read("bodies")
     for seq, input_seq, length in zip(seqs, inputs, lengths, strict=True):
-        batches.append(StoredBatch(seq, input_seq, content[start : start + length]))
+        batches.append(StoredBatch(seq, input_seq, bodies[start : start + length]))
         start += length
     return batches

@@ -1,0 +1,117 @@
+"""The contiguous form of segments: any bytes come back exactly, and regular heartbeats take hardly any room."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from apportion.adapters.logs import heartbeats
+from apportion.adapters.logs.segments import decisions_segment, events_segment, opened, read_decisions, read_events
+from apportion.core.envelope import Record, StoredBatch
+from apportion.core.events import NodeHeartbeat, encode_event
+
+AMOUNTS = st.one_of(st.just(0), st.integers(0, 9_000), st.integers(0, 2**53))
+NAMES = st.sampled_from(["n1", "node-0002", "a" * 60])
+DOWN = st.one_of(st.just(()), st.lists(st.integers(0, 7), max_size=3, unique=True).map(tuple))
+RUNS = st.lists(st.sampled_from(["job-1#1", "job-1#2", "x-00017#1", "a b#9"]), max_size=4, unique=True).map(tuple)
+
+
+@st.composite
+def said(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Draw a heartbeat as an agent publishes it, with an id of any kind."""
+    node, beat = draw(NAMES), draw(st.integers(1, 2**53))
+    event = NodeHeartbeat(
+        node=node, beat=beat, gpus_down=draw(DOWN),
+        busy_milli=draw(AMOUNTS), memory_mib=draw(AMOUNTS), watts=draw(AMOUNTS),
+        runs=draw(st.one_of(st.none(), RUNS)), idle_runs=draw(st.one_of(st.just(()), RUNS)),
+    )  # fmt: skip
+    event_id = draw(st.one_of(st.just(f"{node}.{beat}"), st.text(min_size=0, max_size=40), st.just("0123456789abcdef" * 2)))
+    principal = draw(st.one_of(st.just(node), NAMES))
+    return f"ap.ev.{principal}.node.heartbeat", encode_event(event, event_id=event_id, at_ms=draw(st.integers(0, 2**45)))
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Draw a heartbeat with a byte changed, put in, taken out, or its end cut off."""
+    subject, body = draw(said())
+    at, byte = draw(st.integers(0, len(body) - 1)), draw(st.sampled_from([0, 9, 10, 34, 44, 48, 57, 92, 93, 125, 200]))
+    put = body[:at] + bytes([byte])
+    return subject, draw(st.sampled_from([put + body[at + 1 :], put + body[at:], body[:at] + body[at + 1 :], body[:at]]))
+
+
+SUBJECTS = st.sampled_from(["ap.ev.n1.node.heartbeat", "ap.ev.a.x", "", "nonsense", "ap.ev..node.heartbeat"])
+ANY = st.tuples(SUBJECTS, st.binary(max_size=60))
+BY_N1 = "ap.ev.n1.node.heartbeat"
+HEAD, END = b'{"at_ms":1,"data":{"node":"n1","beat":', b'},"id":"n1.1","type":"node.heartbeat","v":1}'
+LOGS = st.lists(st.tuples(st.one_of(said(), said(), damaged(), ANY), st.integers(-(2**62), 2**62)), min_size=1, max_size=12)
+
+
+def again(folder: Path, records: list[Record]) -> list[Record]:
+    path = folder / "one.seg"
+    path.write_bytes(events_segment("2026-01-01", "", records))
+    return read_events(opened(path, "events", records[0].seq, ""))
+
+
+@settings(max_examples=120, deadline=None)
+@given(LOGS)
+@example([((BY_N1, HEAD + b"01" + END), 5)])
+@example([((BY_N1, HEAD + b'1,"watts":0' + END), 5), ((BY_N1, HEAD + b"1" + END), 5)])
+def test_any_bytes_come_back_exactly(log: list[tuple[tuple[str, bytes], int]]) -> None:
+    records = [Record(seq, stored_ms, subject, body) for seq, ((subject, body), stored_ms) in enumerate(log, 7)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        assert again(Path(folder), records) == records
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30))
+def test_numbers_come_back_from_seven_bits_a_byte(numbers: list[int]) -> None:
+    values = np.array(numbers, dtype=np.int64)
+    packed, back = heartbeats.pack(values), np.empty(len(values), dtype=np.int64)
+
+    assert heartbeats.unpack(packed, back)
+    assert back.tolist() == numbers
+    assert not heartbeats.unpack(packed, np.empty(len(values) + 1, dtype=np.int64))
+    if numbers:
+        assert not heartbeats.unpack(packed, np.empty(len(values) - 1, dtype=np.int64))
+
+
+def night(nodes: int, beats: int, noise: int) -> list[Record]:
+    """Return heartbeats of a night: busy runs that come and go, with independent noise, and jitter of the agents' clocks."""
+    dice, records = random.Random(3), []
+    load = [dice.randrange(9) * 1_000 for _node in range(nodes)]
+    for beat in range(1, beats + 1):
+        for node in range(nodes):
+            if dice.random() < 0.01:
+                load[node] = dice.randrange(9) * 1_000
+            at_ms = 10**12 + beat * 10_000 + node * 70 + dice.randrange(3)
+            busy = load[node] * (1_000 - dice.randrange(noise)) // 1_000 if noise else load[node]
+            event = NodeHeartbeat(
+                node=f"n{node}", beat=beat, busy_milli=busy, memory_mib=512 + load[node] * 60, watts=640 + busy * 6 // 10,
+                runs=(f"job-{node}-{load[node]}#1",) if beat % 30 == node % 30 else None,
+            )  # fmt: skip
+            body = encode_event(event, event_id=f"n{node}.{beat}", at_ms=at_ms)
+            records.append(Record(len(records) + 1, at_ms + 1 + dice.randrange(3), f"ap.ev.n{node}.node.heartbeat", body))
+    return records
+
+
+def test_a_heartbeat_takes_two_bytes_at_most_where_what_it_says_is_to_be_expected(tmp_path: Path) -> None:
+    for noise, most in ((0, 1.5), (10, 2.0)):
+        records = night(40, 400, noise)
+        segment = events_segment("2026-01-01", "", records)
+
+        assert len(segment) / len(records) < most
+        assert again(tmp_path, records) == records
+
+
+def test_decisions_come_back_exactly(tmp_path: Path) -> None:
+    batches = [StoredBatch(3, 1, b""), StoredBatch(9, 40, bytes(range(256))), StoredBatch(10, 41, b"{}" * 50_000)]
+    path = tmp_path / "one.seg"
+    path.write_bytes(decisions_segment("2026-01-01", "ab", batches))
+
+    assert read_decisions(opened(path, "decisions", 0, "ab")) == batches
