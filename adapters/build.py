@@ -13,7 +13,8 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-KERNELS = Path(__file__).resolve().parent.parent / "core" / "kernels"
+CORE = Path(__file__).resolve().parent.parent / "core"
+KERNELS = CORE / "kernels"
 
 
 def build_id() -> str:
@@ -23,6 +24,14 @@ def build_id() -> str:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package}=={version(package)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def core_id() -> str:
+    """Return 16 hex digits over all sources of the core: equal ids decide equally."""
+    digest = hashlib.sha256()
+    for path in sorted(CORE.rglob("*.py")):
+        digest.update(str(path.relative_to(CORE)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 

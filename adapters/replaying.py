@@ -11,6 +11,7 @@ tick's sequence. A tick at the very end without a batch is a cycle in progress, 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from apportion.core.decisions import decode_batch
-from apportion.core.errors import ApportionError, InvariantBroken, LogGap, LogMismatch
+from apportion.core.errors import ApportionError, CoreMissing, InvariantBroken, LogGap, LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+OnBatch = Callable[["StoredBatch"], None]
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,18 @@ class VerifyResult:
         return asdict(self)
 
 
-class _Batches:
-    """The stored batches from the core's position on, in order, read ahead in chunks.
+class StoredBatches:
+    """The stored batches from a position on, in order, read ahead in chunks.
 
     The n-th cycle is usually message n of the decision log; a batch so large that it travelled in parts takes several
     sequences. So cycle n stands at sequence n or later: reading starts there and skips what the core has folded.
     """
 
-    def __init__(self, log: DecisionLog, core: Core) -> None:
+    def __init__(self, log: DecisionLog, cycle: int, first_input_seq: int) -> None:
+        """Begin after ``cycle`` cycles, with the first batch that answers ``first_input_seq`` or a later tick."""
         self._log = log
-        self._after_seq = core.cycle
-        self._first_input_seq = core.seq + (0 if core.tick_pending else 1)
+        self._after_seq = cycle
+        self._first_input_seq = first_input_seq
         self._waiting: list[StoredBatch] = []
         self._placed = False
         self.position = 0  # sequence in the decision log of the last batch handed out
@@ -135,15 +138,7 @@ async def verify(
     core = core_from(from_snapshot)
     from_seq = core.seq
     at = Progress()
-    difference: dict[str, Any] | None = None
-    try:
-        await _drive(core, event_log, decision_log, to_seq, at, progress, derive=True)
-    except Difference as found:
-        difference = found.document
-    except (LogGap, LogMismatch) as error:
-        difference = {"what": "log", "seq": core.seq, "detail": str(error)}
-    except InvariantBroken as error:
-        difference = {"what": "invariant", "seq": core.seq, "cycle": core.cycle + 1, "detail": str(error)}
+    difference = await derive(core, event_log, decision_log, to_seq, at, progress)
     return VerifyResult(
         ok=difference is None,
         cycles=at.cycles,
@@ -156,6 +151,40 @@ async def verify(
         undecided=int(core.tick_pending),
         wall_ms=int((time.monotonic() - started) * 1000),
     )
+
+
+async def derive(
+    core: Core,
+    event_log: EventLog,
+    decision_log: DecisionLog,
+    to_seq: int | None,
+    at: Progress,
+    progress: OnProgress | None = None,
+    *,
+    same: OnBatch | None = None,
+) -> dict[str, Any] | None:
+    """Derive every cycle up to ``to_seq`` and compare it with the stored one; return the first difference, None without one.
+
+    ``core`` is taken along, ``same`` is called with each batch that is equal. Raises as ``verify``.
+    """
+    try:
+        await _drive(core, event_log, decision_log, to_seq, at, progress, derive=True, taken=same)
+    except Difference as found:
+        return found.document
+    except CoreMissing as error:
+        return {"what": "core number", "seq": error.seq, "core": error.number, "detail": str(error)}
+    except (LogGap, LogMismatch) as error:
+        return {"what": "log", "seq": core.seq, "detail": str(error)}
+    except InvariantBroken as error:
+        return {"what": "invariant", "seq": core.seq, "cycle": core.cycle + 1, "detail": str(error)}
+    return None
+
+
+async def trust(
+    core: Core, event_log: EventLog, decision_log: DecisionLog, to_seq: int, progress: OnProgress | None = None
+) -> None:
+    """Take ``core`` along to ``to_seq`` by the stored decisions, hashing no state on the way. Raises as ``state_at``."""
+    await _drive(core, event_log, decision_log, to_seq, Progress(), progress, derive=False, check=False)
 
 
 async def state_at(
@@ -196,16 +225,19 @@ async def _drive(
     progress: OnProgress | None,
     *,
     derive: bool,
-) -> _Batches:
+    check: bool = True,
+    taken: OnBatch | None = None,
+) -> StoredBatches:
     last_seq = await event_log.last_seq()
     stop_seq = last_seq if to_seq is None else to_seq
     if stop_seq > last_seq:
         raise ValueError(f"seq {stop_seq:,} is beyond the log, which ends at {last_seq:,}")
     if stop_seq < core.seq:
         raise ValueError(f"seq {stop_seq:,} is before the snapshot to start from, which is at {core.seq:,}")
-    batches = _Batches(decision_log, core)
+    batches = StoredBatches(decision_log, core.cycle, core.seq + (0 if core.tick_pending else 1))
     start_seq, at.last_seq = core.seq, stop_seq
-    if core.tick_pending and not await _cycle(core, batches, at, derive, last_seq):
+    how = _How(derive, check, taken, last_seq)
+    if core.tick_pending and not await _cycle(core, batches, at, how):
         return batches
     while core.seq < stop_seq:
         records = await event_log.read(core.seq, min(READ_EVENTS, stop_seq - core.seq))
@@ -214,28 +246,39 @@ async def _drive(
         position = 0
         while position < len(records):
             position = core.fold_many(records, position)
-            if core.tick_pending and not await _cycle(core, batches, at, derive, last_seq):
+            if core.tick_pending and not await _cycle(core, batches, at, how):
                 return batches
         at.events, at.seq, at.time_ms = core.seq - start_seq, core.seq, core.time_ms
         if progress is not None:
             progress(at)
+        await asyncio.sleep(0)  # not every log waits when it is read
     return batches
 
 
-async def _cycle(core: Core, batches: _Batches, at: Progress, derive: bool, last_seq: int) -> bool:
+@dataclass(frozen=True)
+class _How:
+    """What is done with each stored batch: derived again, or trusted; and where the log ends."""
+
+    derive: bool
+    check: bool
+    taken: OnBatch | None
+    last_seq: int
+
+
+async def _cycle(core: Core, batches: StoredBatches, at: Progress, how: _How) -> bool:
     """Decide the pending cycle; False when its batch is not written yet, which is fine at the end of the log only."""
     stored = await batches.next()
     if stored is None:
-        if derive and core.seq < last_seq:
+        if how.derive and core.seq < how.last_seq:
             later = "the log has records after this tick, but no batch answers it"
             raise Difference({"what": "missing batch", "seq": core.seq, "cycle": core.cycle + 1, "detail": later})
         return False
     if stored.input_seq != core.seq:
         detail = f"the tick is seq {core.seq:,}, the next stored batch answers seq {stored.input_seq:,}"
         raise Difference({"what": "order", "seq": core.seq, "cycle": core.cycle + 1, "detail": detail})
-    if not derive:
+    if not how.derive:
         try:
-            core.trust(stored.body)
+            core.trust(stored.body, check=how.check)
         except InvariantBroken:
             raise
         except Exception as error:  # stored bytes are not to be believed: whatever they break is their fault
@@ -245,6 +288,8 @@ async def _cycle(core: Core, batches: _Batches, at: Progress, derive: bool, last
         derived = core.decide()
         if derived != stored.body:
             raise Difference(describe(stored.body, derived))
+    if how.taken is not None:
+        how.taken(stored)
     at.cycles += 1
     return True
 

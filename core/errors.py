@@ -39,6 +39,18 @@ class Divergence(ApportionError):
         self.derived = derived
 
 
+class CoreMissing(ApportionError):
+    """The log asks for a logic number that this program is not. ``seq`` is the record that does."""
+
+    def __init__(self, number: int, seq: int, own: int) -> None:
+        super().__init__(
+            f"the log asks for core {number} from seq {seq} on, this program is core {own}; "
+            f"install the version of apportion that implements core {number}"
+        )
+        self.number = number
+        self.seq = seq
+
+
 class Fenced(ApportionError):
     """Another core has written decisions this one has not made. Met by a stalled leader that wakes up."""
 

@@ -53,6 +53,11 @@ class LogClock:
         """How many frames may be added to ``frames`` before ``take`` must be asked, which then closes the chain."""
         return MAX_FRAMES - 1 - len(self.frames) // _PARTS
 
+    @property
+    def taken(self) -> int:
+        """How many records were taken since the chain was closed."""
+        return len(self.frames) // _PARTS
+
     def open(self, stated: bool, stored_ms: int, at_ms: int) -> int:
         """Begin time with an accepted ``log.opened``, which is in the chain at the time before; returns its time."""
         self.opened, self.stated = True, stated

@@ -135,6 +135,28 @@ def instant_ms(text: str) -> int:
     return delta.days * 86_400_000 + delta.seconds * 1_000 + delta.microseconds // 1_000
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A place in the log: a sequence, or an instant and then the last record at or before it. ``text`` is what was typed."""
+
+    text: str
+    seq: int | None = None
+    at_ms: int | None = None
+
+
+def mark(text: str) -> Mark:
+    """Return the place that ``1200`` or ``2026-01-02T15:04`` names; 13 digits and more are milliseconds since 1970."""
+    compact = text.strip().replace("_", "").replace(",", "")
+    if compact.isdigit() and len(compact) <= 12:
+        return Mark(text, seq=int(compact))
+    try:
+        return Mark(text, at_ms=instant_ms(text))
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no sequence and no time; write a record's number such as 1200, or 2026-01-02T15:04 (UTC)"
+        ) from None
+
+
 def instant_or_after_ms(text: str, now_ms: int) -> int:
     """Return an instant as ``instant_ms`` does, or for a duration such as ``2h`` the instant so long after ``now_ms``."""
     try:

@@ -23,7 +23,6 @@ PANEL = "Check and replay"
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
-    app.command("verify", rich_help_panel=PANEL)(verb(verify))
     app.command("replay", rich_help_panel=PANEL)(verb(replay))
     app.command("snapshot", rich_help_panel=PANEL)(verb(snapshot))
     app.command("doctor", rich_help_panel="Help")(verb(doctor))
@@ -31,65 +30,6 @@ def add_to(app: typer.Typer) -> None:
     config = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Configuration, resolved.")
     config.command("show")(verb(config_show))
     app.add_typer(config, name="config", rich_help_panel="Help")
-
-
-async def verify(
-    place: Place,
-    from_seq: Annotated[
-        int | None,
-        typer.Option(
-            "--from", parser=whole(0), metavar="SEQ", help="Start at the newest snapshot at or before this record"
-        ),
-    ] = None,
-    to_seq: Annotated[
-        int | None, typer.Option("--to", parser=whole(1), metavar="SEQ", help="Stop after this record")
-    ] = None,
-) -> Answer:
-    """Derive every decision again and compare it with the stored one."""
-    use_kernels()
-    from apportion.adapters.replaying import verify as derive
-
-    start = _snapshot_before(place, from_seq) if from_seq else None
-    async with open_logs(place) as logs:
-        await _in_range(logs, to_seq, start[0] if start else 0)
-        with progress("verify", quiet=place.as_json) as show:
-            result = await derive(logs.events, logs.decisions, start[1] if start else None, show, to_seq=to_seq)
-    answer = Answer(document=result.document(), code=0 if result.ok else FAILED)
-    reach = f"seq {result.from_seq + 1:,} to {result.to_seq:,}"
-    if result.ok:
-        answer.lines = [
-            f"ok: {result.cycles:,} cycles over {result.events:,} events ({reach}) were derived again, byte for byte",
-            f"state digest {result.digest}",
-        ]
-        if result.undecided:
-            answer.lines.append("the newest tick has no stored batch yet: its cycle is being decided")
-    else:
-        answer.lines = difference_lines(result.first_difference or {}, result.cycles)
-    answer.as_of = AsOf(result.to_seq, result.to_time_ms)
-    return answer
-
-
-def difference_lines(found: dict[str, Any], cycles: int) -> list[str]:
-    """Return the first difference in sentences, both sides below each other."""
-    where = f"cycle {found['cycle']:,} at seq {found['seq']:,}" if "cycle" in found else f"after seq {found['seq']:,}"
-    if found.get("time_ms"):
-        where += f" ({render.when(found['time_ms'])})"
-    lines = [f"DIFFERENT: {where}; the {cycles:,} cycles before it are right"]
-    if found["what"] == "decision":
-        lines.append(
-            f"decision {found['position'] + 1} of {found['decisions_stored']} stored, {found['decisions_derived']} derived, "
-            f"differs in: {', '.join(found['fields'])}"
-        )
-    else:
-        lines.append(f"what differs: {found['what']}" + (f"; {found['detail']}" if found.get("detail") else ""))
-    for side in ("stored", "derived"):
-        if side in found:
-            lines.append(f"  {side + ':':<9}{render.cell(side, found[side])}")
-    lines.append(
-        "the log and this core do not belong together: another version decided it, or one of the logs was changed; "
-        "keep both, and compare with an archive or another copy"
-    )
-    return lines
 
 
 def _snapshot_before(place: Place, seq: int) -> tuple[int, bytes] | None:

@@ -28,6 +28,7 @@ from apportion.adapters.cli import (
     nodes,
     plans,
     policies,
+    proving,
     querying,
     reads,
     services,
@@ -96,7 +97,7 @@ def _root(
 
 MODULES = (
     reads, querying, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
-    events, checks, archives, auditing, importing, comparing, local, forecasting,
+    events, proving, checks, archives, auditing, importing, comparing, local, forecasting,
 )  # in the order of the help
 for module in MODULES:
     module.add_to(app)

@@ -6,7 +6,7 @@ Pools start with the defaults below; ``policy.activated`` replaces them by an ev
 from __future__ import annotations
 
 from apportion.core import ledger, usage
-from apportion.core.errors import ApportionError
+from apportion.core.errors import CoreMissing
 from apportion.core.events import CoreActivated, LogOpened, PolicyActivated, PoolDefined
 from apportion.core.fold.access import No, is_operator, not_permitted, principal_row
 from apportion.core.fold.topology import check_levels, define_levels
@@ -65,10 +65,7 @@ def core_activated(state: State, event: CoreActivated, principal: str, seq: int)
 def check_core_number(number: int, seq: int) -> None:
     """Stop unless this code implements the logic number the log asks for."""
     if number != CORE_NUMBER:
-        raise ApportionError(
-            f"the log asks for core {number} from seq {seq} on, this program is core {CORE_NUMBER}; "
-            f"install the version of apportion that implements core {number}"
-        )
+        raise CoreMissing(number, seq, CORE_NUMBER)
 
 
 def pool_defined(state: State, event: PoolDefined, principal: str, _seq: int) -> No | None:

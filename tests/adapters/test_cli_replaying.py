@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from apportion.adapters import replaying
+from apportion.adapters.cli.proving import difference_lines
+from apportion.adapters.versions import RELEASES, own_version, what_to_install
 from apportion.core.decisions import decode_batch, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch, subject_of
@@ -18,6 +20,7 @@ from apportion.core.events import (
     EVENT_TYPES,
     BudgetSet,
     ClockTick,
+    CoreActivated,
     Event,
     LogOpened,
     NodeJoined,
@@ -27,6 +30,7 @@ from apportion.core.events import (
     WorkloadSubmitted,
     encode_event,
 )
+from apportion.core.fold.setup import CORE_NUMBER
 
 START_MS = 1_700_000_000_000
 
@@ -252,3 +256,40 @@ def test_progress_reaches_the_end() -> None:
     _verify(events, decisions, None, lambda at: seen.append((at.seq, at.last_seq)))
 
     assert seen[-1] == (len(events.records), len(events.records))
+
+
+def test_a_log_of_another_core_says_which_version_to_install() -> None:
+    number = 7
+    events, decisions = _story()
+    body = encode_event(CoreActivated(core=number), event_id="other")
+    seq = decisions.batches[5].input_seq + 1
+    del events.records[seq - 1 :], decisions.batches[6:]
+    events.records.append(Record(seq, START_MS + seq * 1_000, subject_of("op", "core.activated"), body))
+
+    result = _verify(events, decisions)
+    found = result.first_difference
+
+    assert not result.ok
+    assert found is not None
+    assert (found["what"], found["seq"], found["core"], result.cycles) == ("core number", seq, number, 6)
+    lines = difference_lines(found, result.cycles)
+    assert "pip install --upgrade apportion" in lines[1]
+    assert f"--to {seq - 1}" in lines[2]
+    assert _verify(events, decisions, to_seq=seq - 1).ok
+
+
+def test_a_log_opened_for_another_core_is_not_begun() -> None:
+    events, decisions = _story()
+    opened = LogOpened(log_id="story", time_source="stored", operators=("op",), core=2)
+    events.records[0] = events.records[0]._replace(body=encode_event(opened, event_id="e1"))
+
+    found = _verify(events, decisions).first_difference
+
+    assert found is not None
+    assert (found["what"], found["seq"], found["core"]) == ("core number", 1, 2)
+
+
+def test_every_core_has_a_version_that_implements_it() -> None:
+    assert "apportion 0.1" in what_to_install(CORE_NUMBER, CORE_NUMBER)
+    assert own_version().startswith(RELEASES[CORE_NUMBER])
+    assert "no released version implements core 0" in what_to_install(0, CORE_NUMBER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 from tests.e2e.user import User
 
@@ -25,6 +26,23 @@ def test_everything_that_was_decided_is_derived_again_and_adds_up(worked: User) 
 
     made = user.run("snapshot --json").json
     assert user.run(f"verify --from {made['seq']} --json").json["ok"]
+
+
+def test_a_proof_is_signed_handed_on_and_checked(worked: User) -> None:
+    key, file = worked.directory / "key", worked.directory / "proof.json"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=60)
+    made = worked.run(f"verify --to 20 --out {file} --sign {key} --json").json
+
+    assert (made["ok"], made["first_seq"], made["last_seq"]) == (True, 1, 20)
+    checked = worked.run(f"verify --check {file} --key {key}.pub --json").json
+    assert (checked["ok"], checked["signer_checked"], checked["document"]["range_sha256"]) == (True, True, made["range_sha256"])
+    assert "this log holds exactly that range" in worked.run(f"verify --check {file}").out
+
+    file.write_text(file.read_text().replace('"cycles": ', '"cycles": 1'))
+    assert "was changed" in worked.run(f"verify --check {file}", code=1).err
+    assert "--sign KEY signs the document" in worked.run(f"verify --sign {key}", code=2).err
+    assert "is no sequence and no time" in worked.run("verify --from yesterday", code=2).err
+    assert "is outside" in worked.run("verify --to 999999999", code=2).err
 
 
 def test_doctor_is_content(user: User) -> None:
