@@ -19,7 +19,7 @@ from apportion.adapters.cli.arguments import Mark
 from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf
 from apportion.adapters.cli.showing import progress
-from apportion.adapters.cli.stores import Logs, open_logs
+from apportion.adapters.cli.stores import Logs, is_archive, open_logs
 from apportion.adapters.cli.verbs import Place, typed, use_kernels, verb, whole
 
 if TYPE_CHECKING:
@@ -74,23 +74,24 @@ async def verify(
     use_kernels()
     from apportion.adapters.proving import document as documents
     from apportion.adapters.proving.proof import prove
-    from apportion.adapters.proving.waypoints import Foreign, kept
+    from apportion.adapters.proving.waypoints import Foreign, kept, step_of
 
-    directories = snapshot_directories(place)
+    directories, at_once = snapshot_directories(place), workers or os.cpu_count() or 1
     async with open_logs(place) as logs:
         last_seq = await last_of(logs)
         to_seq = last_seq if to is None else await seq_of(logs, to, "--to", last_seq)
         from_seq = 0 if from_ is None else await seq_of(logs, from_, "--from", to_seq)
         try:
             start = await _start(logs, directories, from_seq)
-            waypoints = await kept(logs.events, directories, start.seq, to_seq)
+            apart = step_of(to_seq - start.seq, at_once) // 2
+            waypoints = await kept(logs.events, directories, start.seq, to_seq, apart)
         except Foreign as error:
             raise Failure(
                 FAILED, str(error),
                 "if this log is the right one, move that snapshot away; if not, the log was replaced: compare with its archive",
             ) from None
         with progress("verify", quiet=place.as_json) as show:
-            proof = await prove(partial(open_logs, place), start, waypoints, to_seq, workers or os.cpu_count() or 1, show)
+            proof = await prove(partial(open_logs, place), start, waypoints, to_seq, at_once, show)
     document = documents.document_of(proof, signer)
     answer = Answer(document=_json(document, proof), code=0 if proof.ok else FAILED)
     answer.lines = _lines(document, proof)
@@ -102,10 +103,12 @@ async def verify(
 
 def snapshot_directories(place: Place) -> list[Directory]:
     """Return where snapshots of this log may be: those of the core, and those of its archive."""
+    from apportion.adapters.archiving import SNAPSHOTS
     from apportion.adapters.proving.waypoints import Directory
 
     home = place.home
-    return [Directory(home.snapshots, "the installation"), Directory(home.root / "archive" / "snapshots", "the archive")]
+    own = Directory(home.snapshots, "the archive" if is_archive(home.root) else "the installation")
+    return [own, Directory(home.archive / SNAPSHOTS, "the archive")]
 
 
 async def last_of(logs: Logs) -> int:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from apportion.adapters import render
-from apportion.core.envelope import Record, StoredBatch, too_deep
+from apportion.adapters.logs.claims import claimed_ms
+from apportion.core.envelope import StoredBatch
 from apportion.core.errors import LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
 from apportion.core.units import next_time_ms
@@ -26,23 +27,7 @@ class _Moment(msgspec.Struct, frozen=True, gc=False):
     time_ms: int
 
 
-class _Claim(msgspec.Struct, frozen=True, gc=False):
-    """The one field of a body that can move a stated clock."""
-
-    at_ms: int = 0
-
-
-_moments, _claims = msgspec.json.Decoder(_Moment), msgspec.json.Decoder(_Claim)
-
-
-def claimed_ms(record: Record, *, stated: bool) -> int:
-    """Return the instant that a record claims: the server's, or what its body states; 0 where that cannot be read."""
-    if not stated:
-        return record.stored_ms
-    try:
-        return 0 if too_deep(record.body) else _claims.decode(record.body).at_ms
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return 0
+_moments = msgspec.json.Decoder(_Moment)
 
 
 async def seq_at(events: EventLog, decisions: DecisionLog, at_ms: int) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 
-from apportion.adapters.logs.moments import Opening, claimed_ms, opening
+from apportion.adapters.logs.claims import claimed_ms
+from apportion.adapters.logs.moments import Opening, opening
 from apportion.adapters.proving.document import Document
 from apportion.adapters.proving.stretch import Opened
 from apportion.adapters.replaying import OnProgress, Progress, StoredBatches

@@ -43,30 +43,33 @@ class Directory(NamedTuple):
     name: str
 
 
-async def kept(events: EventLog, directories: Sequence[Directory], after_seq: int, to_seq: int) -> list[Waypoint]:
-    """Return the usable snapshots of ``after_seq < seq < to_seq``, by sequence. Raises ``Foreign``.
+async def kept(
+    events: EventLog, directories: Sequence[Directory], after_seq: int, to_seq: int, apart: int = 1
+) -> list[Waypoint]:
+    """Return usable snapshots inside ``after_seq`` to ``to_seq``, by sequence, each at least ``apart`` records from the last.
 
-    Passed over: damaged ones, those of another version, and those of a tick that was not decided.
+    Passed over: damaged ones, those of another version, and those of a tick that was not decided. Raises ``Foreign``.
     """
-    found: dict[int, Waypoint] = {}
-    for directory in directories:
-        for seq in DiskSnapshots(directory.path).seqs():
-            if after_seq < seq < to_seq and seq not in found:
-                waypoint = await _waypoint(events, directory, seq)
-                if waypoint is not None:
-                    found[seq] = waypoint
-    return [found[seq] for seq in sorted(found)]
+    found: list[Waypoint] = []
+    last_seq = after_seq
+    for seq, place in _places(directories):
+        if seq - last_seq >= apart and seq < to_seq and (waypoint := await _waypoint(events, directories[place], seq)) is not None:
+            found.append(waypoint)
+            last_seq = seq
+    return found
 
 
 async def newest(events: EventLog, directories: Sequence[Directory], to_seq: int) -> Waypoint | None:
     """Return the newest usable snapshot at or before ``to_seq``, None without one. Raises ``Foreign``."""
-    places = sorted(
-        {(seq, -place) for place, each in enumerate(directories) for seq in DiskSnapshots(each.path).seqs()}, reverse=True
-    )
-    for seq, place in places:
-        if 0 < seq <= to_seq and (waypoint := await _waypoint(events, directories[-place], seq)) is not None:
+    for seq, place in reversed(_places(directories)):
+        if 0 < seq <= to_seq and (waypoint := await _waypoint(events, directories[place], seq)) is not None:
             return waypoint
     return None
+
+
+def _places(directories: Sequence[Directory]) -> list[tuple[int, int]]:
+    """Return all sequences that snapshots are kept of, each with the position of its directory."""
+    return sorted((seq, place) for place, each in enumerate(directories) for seq in DiskSnapshots(each.path).seqs())
 
 
 async def _waypoint(events: EventLog, directory: Directory, seq: int) -> Waypoint | None:
@@ -98,6 +101,11 @@ class Cut(NamedTuple):
     waypoint: Waypoint | None
 
 
+def step_of(records: int, workers: int, least_records: int = LEAST_RECORDS) -> int:
+    """Return how long a stretch is to be, about."""
+    return max(least_records, records // (workers * STRETCHES_PER_WORKER))
+
+
 def plan(
     start: Waypoint, waypoints: Sequence[Waypoint], to_seq: int, workers: int, least_records: int = LEAST_RECORDS
 ) -> list[Cut]:
@@ -105,7 +113,7 @@ def plan(
 
     A snapshot close behind the last cut is left out; where two are far apart, the way between them is cut evenly.
     """
-    step = max(least_records, (to_seq - start.seq) // (workers * STRETCHES_PER_WORKER))
+    step = step_of(to_seq - start.seq, workers, least_records)
     used = [start]
     for waypoint in waypoints:
         if waypoint.seq - used[-1].seq >= step // 2 and to_seq - waypoint.seq >= step // 2:
