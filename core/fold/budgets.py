@@ -91,11 +91,8 @@ def _overcommitted(
 ) -> No | None:
     """Refuse when at some instant the open siblings' shares would exceed the whole; the first such instant is told."""
     siblings = [int(line) for line in np.flatnonzero(state.budget.column("parent") == parent) if line != row]
-    for at_ms in planned.instants(state, siblings, from_ms, until_ms):
-        total = event.share_ppm
-        for line in siblings:
-            share_ppm, closed = planned.entitlement_at(state, line, at_ms)
-            total += 0 if closed else share_ppm
+    for at_ms, others_ppm in planned.sums(state, siblings, from_ms, until_ms):
+        total = event.share_ppm + others_ppm
         if total > PPM:
             numbers = {"sum_ppm": total, "limit_ppm": PPM, "at_ms": at_ms}
             return No(Refusal.OVERCOMMITTED, "share_ppm", numbers=numbers, entity=event.budget)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apportion.core import events as ev
+from apportion.core import planned
 from tests.core.books import Books
 from tests.core.followers import FastTwin, Twin
 from tests.core.invariants import Inspector
@@ -84,3 +85,25 @@ def test_a_line_is_entitled_to_what_the_last_event_for_the_instant_said(
 
     assert story.core.state.counters.planned_ms == 0, "everything planned has come true"
     assert len(story.core.state.planned) == 0
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(changes(), st.sets(st.sampled_from(LINES)), st.integers(0, 40), st.integers(1, 60))
+def test_sums_of_shares_are_those_of_every_line_at_every_instant(
+    told: list[tuple[int, str, ev.Event | None]], among: set[str], ahead: int, length: int
+) -> None:
+    story = Story()
+    story.open()
+    story.tell(ev.PoolDefined(pool="p"))
+    for _wait, _then, event in told:
+        if event is not None:
+            story.tell(_dated(event, story.now_ms))
+    state = story.core.state
+    lines = [state.budget.row_of[key] for line in sorted(among) if (key := state.budget_key("p", line)) in state.budget.row_of]
+    from_ms, until_ms = story.now_ms + ahead * MINUTE, story.now_ms + (ahead + length) * MINUTE
+
+    naive = []
+    for at_ms in planned.instants(state, lines, from_ms, until_ms):
+        said = [planned.entitlement_at(state, line, at_ms) for line in lines]
+        naive.append((at_ms, sum(share_ppm for share_ppm, closed in said if not closed)))
+    assert list(planned.sums(state, lines, from_ms, until_ms)) == naive

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_NODES = 1_000_000
+MAX_DEPTH = 64  # levels of lists and maps
 _TEMPLATE = re.compile(r"\{\{|\{%|<%")
 
 
@@ -58,7 +59,7 @@ def documents(text: str) -> list[At]:
         raise BadTree(0, "reading YAML needs PyYAML", "pip install 'apportion[imports]'") from None
     refuse_template(text)
     try:
-        _no_aliases(yaml, text)
+        _look_over(yaml, text)
         return [_plain(node, yaml.SequenceNode) for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
@@ -68,12 +69,15 @@ def documents(text: str) -> list[At]:
         raise BadTree(line, f"a character that YAML does not allow: #x{error.character:04x}") from None
     except yaml.YAMLError as error:
         raise BadTree(0, f"the YAML is broken: {str(error).splitlines()[0]}") from None
-    except RecursionError:
-        raise BadTree(0, "the YAML is nested too deeply to be a configuration of queues") from None
 
 
-def _no_aliases(yaml: Any, text: str) -> None:
+def _look_over(yaml: Any, text: str) -> None:
+    """Refuse what no configuration of queues has, before it costs anything: reading time grows with the square of the depth."""
+    depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise BadTree(event.start_mark.line + 1, f"nested too deeply: more than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent):
             raise BadTree(event.start_mark.line + 1, f"the alias *{event.anchor}; write out what it stands for")
         if number > MAX_NODES:
