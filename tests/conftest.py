@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pytest
+from hypothesis import settings
 
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.home import Home
@@ -25,6 +26,9 @@ from apportion.core.events import (
 )
 
 T = TypeVar("T")
+
+settings.register_profile("apportion", deadline=None)  # what a busy machine takes for an example is no property of the code
+settings.load_profile("apportion")
 
 
 @pytest.fixture
