@@ -45,7 +45,7 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
 
     ``masked`` (per node row) > 0 leaves out the nodes kept for somebody else's reservation.
     """
-    field, loose_milli = _field(state, shares, workload)
+    field, loose_milli = field_of(state, shares, workload)
     free_milli = int(state.pool.idle_milli[int(state.workload.pool[workload])])
     if field is None or loose_milli + free_milli < int(state.workload.gpus_milli[workload]):
         return None
@@ -64,7 +64,7 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
     return [int(state.run.workload[run]) for run in victims]
 
 
-def _field(state: State, shares: Shares, workload: int) -> tuple[Field | None, int]:
+def field_of(state: State, shares: Shares, workload: int) -> tuple[Field | None, int]:
     """Apply rules (a), (b), (d), and (c) for each run alone, and count costs; returns also how much may go. None: nothing may."""
     run, budget, now_ms = state.run, state.budget, state.counters.time_ms
     pool, taker = int(state.workload.pool[workload]), int(state.workload.budget[workload])

@@ -171,6 +171,12 @@ class Table:
             self._hashed[:, page * PAGE_ROWS : (page + 1) * PAGE_ROWS] = part
         return [np.array([self.used, *self.free], dtype=np.int64).tobytes(), *self._page_hashes]
 
+    def copy_from(self, other: Table) -> None:
+        """Replace the contents by those of another table of this kind; neither changes with the other afterwards."""
+        self._lay(other.block.copy())
+        self.capacity, self.used = other.capacity, other.used
+        self.free, self.keys, self.row_of = list(other.free), list(other.keys), dict(other.row_of)
+
     def restore(self, used: int, free: list[int], keys: list[str], columns: dict[str, bytes]) -> None:
         """Replace the contents by what a snapshot holds."""
         self.used = 0
