@@ -164,13 +164,13 @@ FUNDING: dict[Enum, Words] = {
     ),
     F.ABOVE_ALLOWANCE: Words(
         "it, or one before it in order, is above its budget's allowance[ of {allowance_milli}]"
-        "[ ({before_milli} come before it)]",
-        "wait, or ask for a larger share; it keeps running while GPUs are idle",
+        "[ ({before_milli} come before it)][; {running_milli} of it run, and it needs {need_milli}]",
+        "wait, or ask for a larger share; unfunded work runs while GPUs are idle",
         "above its allowance",
     ),
     F.BALANCE_SPENT: Words(
-        "its budget's granted GPU time is used up",
-        "ask for a grant or a transfer; it keeps running while GPUs are idle",
+        "its budget's granted GPU time is used up[: {line} has {left_gpu_us} left, and {needs_gpu_us} have to be promised to it]",
+        "ask for a grant or a transfer; unfunded work runs while GPUs are idle",
         "granted time used up",
     ),
     F.IDLE_CYCLES: Words(
@@ -179,7 +179,7 @@ FUNDING: dict[Enum, Words] = {
         "idle cycles only",
     ),
     F.BUDGET_CLOSED: Words(
-        "its budget is closed", "submit to another budget; it keeps running while GPUs are idle", "budget closed"
+        "its budget is closed", "submit to another budget; unfunded work runs while GPUs are idle", "budget closed"
     ),
     F.IDLE_HOLD: Words(
         "it holds GPUs and does no work[ since {idle_since_ms}], and its pool lets no budget pay for that",
@@ -220,6 +220,7 @@ PENDING: dict[Enum, Words] = {
     ),
     P.RESERVED: Words(
         "free GPUs exist but are kept for work that comes first[, some of which starts by {earliest_ms}]"
+        "[: {kept_milli} on nodes on which it could start now]"
         "[; {ahead} of its budget go first]",
         "state --expected-runtime: a short job may fit before that starts",
         "free GPUs are kept for others",
@@ -232,7 +233,7 @@ PENDING: dict[Enum, Words] = {
     ),
     P.NO_ROOM: Words(
         "enough GPUs are free, but not on nodes with the labels, CPU or memory it asks for, or apart from others of its group"
-        "[: it needs {need_milli}, free {free_milli}][; {ahead} of its budget go first]",
+        "[: it needs {need_milli}, free {free_milli}][; it lacks: {lacks}][; {ahead} of its budget go first]",
         "wait, or ask for less beside GPUs (--label, --gpu-memory, --cpu, --memory, --exclusive, --apart)",
         "free GPUs lack what it asks for",
     ),
@@ -249,7 +250,8 @@ PENDING: dict[Enum, Words] = {
         "fewer GPUs free than it needs",
     ),
     P.BUDGET_ORDER: Words(
-        "it would fit, but the first of its budget would then start later[; {ahead} of its budget go first]",
+        "[it would fit, {free_milli} are free, but ]the first of its budget must not start later by what it takes"
+        "[; {ahead} of its budget go first][: the first is {first}]",
         "state --expected-runtime: a short job may go before; or change the order with --priority",
         "the first of its budget goes first",
     ),
@@ -319,6 +321,7 @@ ENUMS: dict[str, type[Enum]] = {
     "bound": Bound,
 }
 PLANNED = "[; it is planned to start by {planned_ms}][, told before: {moved_from_ms}]"  # of conservative backfill
+_NOTHING_AT_0 = {"ahead", "earliest_ms"}  # nobody goes first; nobody knows
 _DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}
 _PLACE = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
@@ -339,7 +342,7 @@ def number_words(name: str, value: int | str) -> str:
     return f"{value:,}"
 
 
-def _fill(template: str, numbers: Mapping[str, int | str]) -> str:
+def fill(template: str, numbers: Mapping[str, int | str]) -> str:
     """Put the numbers in; drop bracketed parts that lack one."""
 
     def place(text: str) -> str:
@@ -358,9 +361,9 @@ def _present(name: str, numbers: Mapping[str, int | str]) -> bool:
 def words(reason: Enum, numbers: Mapping[str, int | str] | None = None) -> tuple[str, str]:
     """Return ``(sentence, action)`` for a reason and the numbers of its decision."""
     template = WORDS[type(reason)][reason]
-    values = {name: value for name, value in (numbers or {}).items() if name != "ahead" or value}
+    values = {name: value for name, value in (numbers or {}).items() if name not in _NOTHING_AT_0 or value}
     sentence = template.sentence + PLANNED if isinstance(reason, Pending) else template.sentence
-    return _fill(sentence, values), _fill(template.action, {"job": "JOB", "principal": "NAME", **values})
+    return fill(sentence, values), fill(template.action, {"job": "JOB", "principal": "NAME", **values})
 
 
 def words_of(enum: str, value: str, numbers: Mapping[str, int | str] | None = None) -> tuple[str, str]:
