@@ -47,19 +47,8 @@ async def core_if_readable(place: Place, seq: int, without: str) -> Core | None:
 
 async def _snapshot(place: Place, logs: Logs, seq: int) -> bytes | None:
     """Return the newest snapshot at or before ``seq`` that belongs to this log and to this program."""
-    from apportion.adapters.replaying import core_from
-    from apportion.adapters.snapshots import DiskSnapshots, record_hash
-    from apportion.core.errors import SnapshotInvalid
+    from apportion.adapters.recalling import newest
+    from apportion.adapters.snapshots import DiskSnapshots
 
-    found = DiskSnapshots(place.home.snapshots).load_with_meta(seq)
-    if found is None:
-        return None
-    meta, data = found
-    records = await logs.events.read(meta.seq - 1, 1)
-    if not records or meta.record_hash not in ("", record_hash(records[0].subject, records[0].body)):
-        return None
-    try:
-        core_from(data)
-    except SnapshotInvalid:
-        return None
-    return data
+    found = await newest(DiskSnapshots(place.home.snapshots), logs.events, seq)
+    return None if found is None else found.data

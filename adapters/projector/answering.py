@@ -19,6 +19,7 @@ import msgspec
 
 from apportion.adapters import ending
 from apportion.adapters.asking import PART_HEADER, SUBJECT, split
+from apportion.adapters.explaining.serving import Behind, Explainer, Past
 from apportion.adapters.projector.following import Follower
 from apportion.projections import audit, queries
 from apportion.projections.queries import AsOf, QueryRefused
@@ -34,6 +35,7 @@ READERS = 2
 QUEUE_MAX = 64
 LIMIT_S = 10.0
 LONG_LIMIT_S = 120.0
+EXPLAIN = "explain"
 LONG = frozenset(("audit", "report"))
 WAIT_DEFAULT_MS = 10_000
 WAIT_MAX_MS = 300_000
@@ -52,8 +54,9 @@ class Refusal(Exception):
 class Answering:
     """Subscribes and answers. Until ``follow`` has been given a follower, every question is answered with ``stale``."""
 
-    def __init__(self, client: Client, stream_end: StreamEnd) -> None:
+    def __init__(self, client: Client, stream_end: StreamEnd, explainer: Explainer | None = None) -> None:
         self._client = client
+        self._explainer = explainer
         self._stream_end = stream_end
         self._end = (0.0, 0)  # when asked, last sequence of EVENTS
         self._follower: Follower | None = None
@@ -85,6 +88,8 @@ class Answering:
         if self._subscription is not None and not self._client.is_closed:
             await ending.within("no longer listening to questions", self._subscription.unsubscribe())
         await ending.let_go(*self._tasks)
+        if self._explainer is not None:
+            await self._explainer.close()
         while not self._cursors.empty():
             self._cursors.get_nowait().close()
         self._readers.shutdown()
@@ -129,6 +134,8 @@ class Answering:
             reached = await follower.reach(_count(params, "seq"), _timeout_s(params, "timeout_ms"))
             at = AsOf(follower.readable_seq, follower.projection.position.time_ms)
             return {"columns": ["reached"], "rows": [{"reached": reached}], "as_of": await self._as_of(follower, at)}
+        if name == EXPLAIN:
+            return await self._explained(follower, params)
         if name == "decision_of" and params.get("wait_ms") is not None:
             event_seq = params["event_seq"] = _count(params, "event_seq")
             await follower.reach(event_seq, _timeout_s(params, "wait_ms"))
@@ -141,6 +148,25 @@ class Answering:
         document, at = await self._read(name, seq, at_ms, params)
         document["as_of"] = await self._as_of(follower, at)
         return document
+
+    async def _explained(self, follower: Follower, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer from the core's own functions: why a workload waits, or why it is not on a node, after the tick at ``seq``."""
+        seq, node, trials = _count(params, "seq"), params.pop("node", ""), bool(params.pop("trials", True))
+        workload = params.pop("workload", "")
+        _nothing_more(EXPLAIN, params)
+        if self._explainer is None:
+            raise Refusal("stale", "this projector keeps no core to explain from")
+        try:
+            if node:
+                found = await self._explainer.explain_node(seq, str(node), str(workload))
+            else:
+                found = await self._explainer.explain(seq, str(workload), trials=trials)
+        except Behind as behind:
+            raise Refusal("time", str(behind), "ask again in a moment") from None
+        except Past as past:
+            raise Refusal("stale", str(past), "whoever may read the log finds the answer there") from None
+        at = AsOf(seq, int((found or {}).get("time_ms") or 0))
+        return {"columns": ["explanation"], "rows": [{"explanation": found}], "as_of": await self._as_of(follower, at)}
 
     async def _as_of(self, follower: Follower, at: AsOf) -> dict[str, int]:
         """Return how far the answer reaches, and how far the projection is behind the core."""

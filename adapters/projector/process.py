@@ -16,10 +16,12 @@ import duckdb
 
 from apportion.adapters import ending
 from apportion.adapters.bus.local import Bus
+from apportion.adapters.explaining.serving import Explainer
 from apportion.adapters.home import Home
 from apportion.adapters.projector.answering import Answering
 from apportion.adapters.projector.building import open_or_build
 from apportion.adapters.projector.following import Follower
+from apportion.adapters.snapshots import DiskSnapshots
 from apportion.core.errors import ApportionError
 from apportion.projections import storage
 from apportion.projections.runner import Projection, ProjectionBroken
@@ -66,7 +68,8 @@ class Projector:
         self._ready = ready
         self._stopping = asyncio.Event()
         self._follower: Follower | None = None
-        self._answering = Answering(bus.connection.client, bus.events.last_seq)
+        explainer = Explainer(bus.events, bus.decisions, DiskSnapshots(home.snapshots))
+        self._answering = Answering(bus.connection.client, bus.events.last_seq, explainer)
 
     def stop(self) -> None:
         """Let ``run`` end after the commit in progress."""

@@ -98,6 +98,18 @@ def test_it_follows_and_answers(nats_server: EmbeddedServer, home: Home, run_asy
                 audited = (await ask(client, "audit"))["rows"]
                 assert [row["check"] for row in audited if row["violations"]] == []
                 assert len(audited) == len(audit.checks())
+                while "rows" not in (first := await ask(client, "explain", {"seq": last, "workload": "nobody"})):
+                    assert first["error"]["kind"] == "time", "it is still reading the log, or compiling kernels"
+                told = first["rows"][0]["explanation"]
+                assert (told["state"], told["seq"]) == ("unknown", last)
+                waits = (await ask(client, "queue", {"state": "pending", "seq": last}))["rows"]
+                for row in waits[:2]:
+                    answer = await ask(client, "explain", {"seq": last, "workload": row["workload"], "trials": False})
+                    cause = answer["rows"][0]["explanation"]["causes"][0]
+                    assert (cause["enum"], answer["as_of"]["seq"]) == ("pending", last)
+                refused = [{"seq": logs.batches[9].input_seq}, {"seq": last, "more": 1}, {}]
+                kinds = [(await ask(client, "explain", {**one, "workload": "nobody"}))["error"]["kind"] for one in refused]
+                assert kinds == ["stale", "usage", "usage"]
                 early = await ask(client, "totals", {"seq": logs.batches[9].input_seq + 1})
                 assert early["rows"][0]["cycles"] == 10
                 assert early["as_of"]["seq"] == logs.batches[9].input_seq
