@@ -1,6 +1,6 @@
-"""Verbs on one job: why, job, logs.
+"""Verbs on one job: job, logs.
 
-``why`` and ``job`` ask the projector and put reasons and decisions into the words of ``adapters.wording``; ``logs`` reads
+``job`` asks the projector and puts decisions into the words of ``adapters.wording``; ``logs`` reads
 the folders of the nodes on this machine, so it works while everything else is down.
 """
 
@@ -12,15 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters import render
-from apportion.adapters.cli.asking import Opened, opened
+from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.finding import workload_of
 from apportion.adapters.cli.output import Answer, Section
-from apportion.adapters.cli.reads import percent_or_dash
-from apportion.adapters.cli.services import why_service
-from apportion.adapters.cli.telling import decision_lines, elsewhere_words, moves_words, piece_words, skipped_words
+from apportion.adapters.cli.telling import decision_lines, piece_words
 from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, verb, whole
 from apportion.adapters.cli.wishes import options_of
-from apportion.adapters.wording import words_of
 
 PANEL = "Look"
 PROGRESS = ("run.progressed", "run.checkpointed")
@@ -28,117 +25,13 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="Workload id, or its nam
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
-    app.command("why", rich_help_panel=PANEL)(read_verb(why))
+    """Register the verbs, and those that explain one job."""
+    from apportion.adapters.cli import why, why_not, why_preempted  # they use the words of this module
+
+    for module in (why, why_not, why_preempted):
+        module.add_to(app)
     app.command("job", rich_help_panel=PANEL)(read_verb(job))
     app.command("logs", rich_help_panel=PANEL)(verb(logs))
-
-
-async def why(place: ReadPlace, job: Job) -> Answer:
-    """Explain why a job waits, or runs as it does, and what would help."""
-    async with opened(place) as source:
-        workload = await workload_of(source, job)
-        if workload["state"] == "serving":
-            return await why_service(source, str(workload["workload"]))
-        reply = await source.ask("why", workload=workload["workload"])
-        held = await _held(source, workload)
-        at_ms = reply.as_of.time_ms
-    parts: dict[str, list[dict[str, Any]]] = {}
-    for row in reply.rows:
-        parts.setdefault(str(row["section"]), []).append(row)
-    lines = _why_now(workload, parts, at_ms, held)
-    lines += _why_budget(parts) if parts.get("now") else []
-    sections = []
-    if parts.get("instead"):
-        rows = [{**row, "why": words_of("funding", str(row["reason"]), {})[0]} for row in parts["instead"]]
-        sections.append(
-            Section(rows, ["time_ms", "workload", "gpus_milli", "budget", "why"], key="instead",
-                    title="started instead, since it waits (newest first)", headings={"time_ms": "at", "gpus_milli": "GPUs"})
-        )  # fmt: skip
-    earlier = parts.get("reason", [])
-    if len({row["reason"] for row in earlier}) > 1:
-        rows = _spells(earlier)
-        sections.append(Section(rows, ["time_ms", "why"], key="reasons", title="reasons over time (newest first)",
-                                headings={"time_ms": "since"}))  # fmt: skip
-    document = {"as_of": reply.as_of.document(), "workload": workload, "lines": lines, **parts}
-    return Answer(sections, lines, document=document if place.as_json else None, as_of=reply.as_of)
-
-
-async def _held(source: Opened, workload: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the last allocation of a workload that runs: who pays for it now, and why."""
-    if workload["state"] not in ("placed", "running", "stopping"):
-        return None
-    history = await source.ask("job", workload=workload["workload"])
-    return next((row for row in reversed(history.rows) if row["source"] == "allocation"), None)
-
-
-def _why_now(
-    workload: dict[str, Any], parts: dict[str, list[dict[str, Any]]], at_ms: int, held: dict[str, Any] | None
-) -> list[str]:
-    name = str(workload["workload"])
-    now = next(iter(parts.get("now", [])), None)
-    pool = ((now or {}).get("numbers") or {}).get("pool") or workload["pool"]
-    what = f"{render.gpus(workload['gpus_milli'])} of {workload['budget']} in pool {pool}"
-    if now is None:
-        ended = next(iter(parts.get("ended", [])), None)
-        if ended is None:
-            return [f"{name}: submitted, not decided yet"]
-        sentence, action = words_of("outcome", str(ended["reason"]), {"job": name})
-        lines = [f"{name}: over since {render.when(ended['time_ms'])}: {sentence} ({what})"]
-        return lines + ([f"  what helps: {action}"] if action else [])
-    since = render.duration(max(0, at_ms - now["time_ms"]))
-    numbers = now.get("numbers") or {}
-    if now["reason"] != "pending":
-        lines = [f"{name}: {now['reason']} for {since} as run {numbers.get('run')}, {what}"]
-        if numbers.get("home") not in (None, pool):
-            lines.append(f"  it found no place in pool {numbers['home']}, where it waits when it is queued again")
-        if held is not None:
-            sentence, action = words_of("funding", str(held["reason"]), {})
-            lines.append(f"  {'funded' if held['payer'] == 'budget' else 'unfunded'}: {sentence}")
-            lines += [f"  what helps: {action}"] if action else []
-        if idle := numbers.get("idle_since_ms"):
-            cost = render.gpu_time(workload["gpus_milli"] * max(0, at_ms - idle))
-            lines.append(f"  it holds its GPUs and does no work since {render.when(idle)}; cost so far {cost}")
-        return lines
-    position = numbers.get("position")
-    place = f", number {position} in its budget's queue" if position else ""
-    lines = [f"{name}: waits for {since}, {what}{place}"]
-    reasons = parts.get("reason") or []
-    if not reasons:
-        return [*lines, "  not explained yet: the next cycle will"]
-    last = reasons[0].get("numbers") or {}
-    sentence, action = words_of("pending", str(reasons[0]["reason"]), last)
-    told = [*lines, f"  why: {sentence}"]
-    told += [elsewhere_words(row["numbers"]["pool"], row) for row in parts.get("elsewhere") or []]
-    told += [skipped_words(row["numbers"]["pool"], str(row["reason"])) for row in parts.get("skipped") or []]
-    told.append(f"  what helps: {action.replace('JOB', name)}")
-    told += [f"  {moves_words(row['numbers'])}" for row in parts.get("moves") or []]
-    if last.get("funded_since_ms"):
-        waited = render.duration(at_ms - last["funded_since_ms"])
-        told.append(f"  funded, and waiting at the head of its queue, for {waited} (since {render.when(last['funded_since_ms'])})")
-    return told
-
-
-def _spells(reasons: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return reasons over time, newest first, each once for as long as it held."""
-    spells: list[dict[str, Any]] = []
-    for row in reversed(reasons):
-        if not spells or spells[-1]["reason"] != row["reason"]:
-            spells.append({**row, "why": words_of("pending", str(row["reason"]), row.get("numbers") or {})[0]})
-    return spells[::-1]
-
-
-def _why_budget(parts: dict[str, list[dict[str, Any]]]) -> list[str]:
-    row = next(iter(parts.get("budget", [])), None)
-    if row is None:
-        return []
-    numbers = row.get("numbers") or {}
-    text = (
-        f"  budget {row['budget']}: entitled to {percent_or_dash(numbers.get('entitled_ppm'))} of the pool; holds "
-        f"{render.gpus(numbers.get('held_milli') or 0)}; its allowance was last {render.gpus(numbers.get('allowance_milli') or 0)} "
-        f"({render.when(row['time_ms'])})"
-    )
-    return [text]
 
 
 async def job(

@@ -1,20 +1,21 @@
 -- Why does a workload wait (or run as it does): the reasons over time, its budget's allowance, and what ran instead?
 -- workload varchar
 -- row_limit bigint 10: of what ran instead
-with it as (
-    select * from fact.workload where workload = mart.workload_named($workload, $seq) and greatest(seq, admitted_seq) <= $seq
+-- one row each, and said so: joins then begin there, not with all decisions
+with it as materialized (
+    select * from fact.workload where workload = mart.workload_named($workload, $seq) and greatest(seq, admitted_seq) <= $seq limit 1
 ),
-now as (
-    select s.* from mart.state_at($seq) as s join it using (workload)
+now as materialized (
+    select s.* from mart.state_at($seq) as s join it using (workload) limit 1
 ),
-here as (
+here as materialized (
     -- it may accept several pools: where it is now
     select coalesce((select pool from now), (select pool from it)) as pool
 ),
-waits_since as (
+waits_since as materialized (
     select coalesce((select from_seq from now where state = 'pending'), (select admitted_seq from it)) as seq
 ),
-spoken as (
+spoken as materialized (
     -- every decision that tells the allowance of this workload's budget in the pool where it is
     select d.seq, d.position, d.time_ms, d.workload, d.reason, d.payer,
         coalesce((d.body->>'$.allowance_milli')::bigint, 0) as allowance_milli,
@@ -26,7 +27,7 @@ spoken as (
             select 1 from fact.decision as r
             where r.type = 'run.placed' and r.workload = d.workload and r.run = d.run and r.pool = (select pool from here))))
 ),
-place as (
+place as materialized (
     select position from (
         select s.workload, row_number() over (order by coalesce(
             (select arg_max(p.priority, p.seq) from fact.priority as p where p.workload = s.workload and p.seq <= $seq), w.priority)

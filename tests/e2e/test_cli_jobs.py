@@ -61,6 +61,18 @@ def test_a_job_that_waits_says_why_and_what_helps(user: User) -> None:
         why = user.run("why waiter").out
         assert "it needs 4 GPUs" in why
         assert "what helps" in why
+        assert re.search(r"holder-\w+ +8 +lab/robotics", why), "who holds the node that would do"
+        told = user.run("why waiter --json").json
+        assert told["explanation"]["causes"][0]["reason"] == told["reason"][0]["reason"] == "no_free_gpus"
+        assert told["expected"]["basis"] == "nothing"
+        changes = {change["kind"]: change for change in told["explanation"]["changes"]}
+        assert changes["hold"]["commands"] == [f"apportion cancel {holder}"]
+        assert "changes" not in user.run("why waiter --fast --json").json["explanation"]
+        found = user.run("why-not n1 waiter --json").json
+        assert found["first_failing"] == "free_gpus"
+        assert "0 GPUs free for it, 4 GPUs needed" in user.run("why-not n1 waiter").out
+        assert "does not wait" in user.run(f"why-not n1 {holder}", code=1).err
+        assert "was not preempted" in user.run("why-preempted waiter", code=1).err
         rows = user.run("queue --state pending --json").json["rows"]
         assert [(row["reason"], row["gpus_milli"]) for row in rows if row["name"] == "waiter"] == [
             ("no_free_gpus", 4000)
@@ -71,6 +83,28 @@ def test_a_job_that_waits_says_why_and_what_helps(user: User) -> None:
         user.run("cancel waiter", code=None)
         user.run(f"cancel {holder}")
     user.until("over", lambda: user.state(holder) == "cancelled")
+
+
+def test_who_was_preempted_is_told_by_which_numbers(user: User) -> None:
+    ask = "submit --budget lab/robotics --gpus 4 --min-runtime 1s --json -- sleep 1000"
+    low = [user.run(ask).json["job"] for _job in range(2)]
+    taker = ""
+    try:
+        user.until("both run", lambda: all(user.state(job) == "running" for job in low))
+        taker = user.run("submit --budget lab/llm/olmo --gpus 4 --name taker --json -- sleep 1000").json["job"]
+        user.until("it runs", lambda: user.state(taker) == "running")
+        (loser,) = [job for job in low if user.state(job) != "running"]
+        told = " ".join(user.run(f"why-preempted {loser}").out.split())
+        assert f"to make room for {taker} of lab/llm/olmo" in told
+        assert "nobody paid for it" in told
+        found = user.run(f"why-preempted {loser} --json").json
+        assert all(check["holds"] for check in found["checks"])
+        assert {row["workload"] for row in found["considered"]["cheapest"] if row["workload"] == loser} == {loser}
+        assert user.run(f"why-preempted {loser} --run 7", code=1).err
+    finally:
+        for job in [*low, taker]:
+            user.run(f"cancel {job}", code=None)
+    user.until("over", lambda: all(user.state(job) == "cancelled" for job in [*low, taker]))
 
 
 def test_a_dry_run_publishes_nothing(user: User) -> None:

@@ -50,6 +50,7 @@ def arguments(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
         "job": {"workload": workload},
         "runs": {"workload": workload},
         "why": {"workload": workload},
+        "waited": {"budget": "itp/cluster04", "gpus_milli": 1_000},
         "service_curve": {"workload": workload},
         "pool_curve": {"pool": "h100"},
         "plan_changes": {"old": "h100.1", "new": "h100.2"},
