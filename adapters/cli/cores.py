@@ -22,14 +22,21 @@ if TYPE_CHECKING:
 async def core_at(place: Place, seq: int) -> Core:
     """Return the core after record ``seq``, a decided tick. Raises ``Failure`` when there is no log, ``ApportionError``."""
     use_kernels()
-    from apportion.adapters.replaying import core_from, state_at
+    from apportion.adapters.replaying import core_from
 
     if seq == 0:
         return core_from(None)
     async with open_logs(place) as logs:
-        start = await _snapshot(place, logs, seq)
-        with progress("core", quiet=place.as_json) as show:
-            return await state_at(logs.events, logs.decisions, seq, start, show)
+        return await core_in(place, logs, seq)
+
+
+async def core_in(place: Place, logs: Logs, seq: int) -> Core:
+    """Return the core after record ``seq`` of logs that are open."""
+    from apportion.adapters.replaying import state_at
+
+    start = await _snapshot(place, logs, seq)
+    with progress("core", quiet=place.as_json) as show:
+        return await state_at(logs.events, logs.decisions, seq, start, show)
 
 
 async def core_if_readable(place: Place, seq: int, without: str) -> Core | None:

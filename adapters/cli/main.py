@@ -35,6 +35,7 @@ from apportion.adapters.cli import (
     sharing,
     statements,
     what_fits,
+    what_if,
     writes,
 )
 from apportion.adapters.cli.failure import FAILED, INTERRUPTED, USAGE, Failure
@@ -97,7 +98,7 @@ def _root(
 
 MODULES = (
     reads, querying, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
-    events, proving, checks, archives, auditing, importing, comparing, local, forecasting,
+    events, proving, checks, archives, auditing, importing, comparing, what_if, local, forecasting,
 )  # in the order of the help
 for module in MODULES:
     module.add_to(app)

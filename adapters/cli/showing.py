@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,35 @@ def progress(label: str, *, quiet: bool = False) -> Iterator[OnProgress]:
         yield show
     finally:
         if terminal and shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+
+@contextmanager
+def counting(label: str, unit: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that is told how much is done, of how much, and shows it with the time that is left."""
+    started = time.monotonic()
+    terminal = sys.stderr.isatty()
+    every_s = BAR_EVERY_S if terminal else LINE_EVERY_S
+    last_shown = started if not terminal else 0.0
+
+    def show(done: int, whole: int) -> None:
+        nonlocal last_shown
+        now = time.monotonic()
+        if quiet or now - last_shown < every_s:
+            return
+        last_shown = now
+        part = done * 100 // max(whole, 1)
+        left_s = (now - started) * (whole - done) / max(done, 1)
+        bar = f" [{'#' * (part // 10)}{'.' * (10 - part // 10)}]" if terminal else ""
+        text = f"{label} {part:>3} %{bar}  {done:,} of {whole:,} {unit}  {render.duration(int(left_s) * 1000)} left"
+        sys.stderr.write(f"\r\x1b[2K{text[: _columns() - 1]}" if terminal else text + "\n")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if terminal and last_shown and not quiet:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
 

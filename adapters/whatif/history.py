@@ -1,0 +1,338 @@
+"""A past range of the log, read once: what came from outside, what runs reported, what was decided, what was needed.
+
+``Reader`` takes records and batches in order of the log and keeps them as a ``History``: records as they are (heartbeats that tell
+nothing but life as columns, see ``beats``), the recorded runs and demand of each workload (``demand``), and which nodes lost their
+processes when. A pure function of the core's state at the start and of what it is fed; whoever reads the logs calls it. It decides
+nothing and folds nothing: the state in the range is made by the core that plays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from apportion.adapters.whatif.beats import Beats
+from apportion.adapters.whatif.demand import Asked, Attempt, Recorder
+from apportion.core.decisions import (
+    CycleBatch,
+    Piece,
+    Rejected,
+    RunClosed,
+    RunPlaced,
+    RunStop,
+    WorkloadRejected,
+    decode_batch,
+)
+from apportion.core.envelope import Record, StoredBatch, split_subject
+from apportion.core.events import (
+    Event,
+    NodeHeartbeat,
+    RunCheckpointed,
+    RunFinished,
+    RunLost,
+    RunProgressed,
+    RunStarted,
+    UnknownType,
+    UnknownVersion,
+    WorkloadSubmitted,
+    decode_data,
+)
+from apportion.core.state import schema
+from apportion.core.state.holdings import gpus_of_run
+from apportion.core.units import next_time_ms
+
+if TYPE_CHECKING:
+    from apportion.core.engine import Core
+
+TICK, BEAT = "clock.tick", "node.heartbeat"
+REPORTS = ("run.started", "run.checkpointed", "run.progressed", "run.finished", "run.lost")
+REPORT_TYPES = (RunStarted, RunCheckpointed, RunProgressed, RunFinished, RunLost)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnknownType, UnknownVersion)
+GRID_LEAST_MS = 1_000
+GAPS = 5  # twice and a half the usual time between two beats, in halves, is a gap
+
+
+class Entry(NamedTuple):
+    """One record of the range that is not a plain heartbeat. ``key``: the run of a report, the node of a heartbeat, else ""."""
+
+    seq: int
+    time_ms: int
+    kind: str
+    key: str
+    subject: str
+    body: bytes
+
+
+class Cycle(NamedTuple):
+    """A cycle of history: which runs it stopped and closed, and its bytes."""
+
+    seq: int
+    time_ms: int
+    stopped: tuple[str, ...]
+    closed: tuple[str, ...]
+    body: bytes
+
+
+class Loss(NamedTuple):
+    """A node came back without the processes it had; known from ``time_ms`` on."""
+
+    time_ms: int
+    node: str
+
+
+class Pace(NamedTuple):
+    """When a leader writes ticks: on a grid, as that of a simulation does, or so long after something asks for one."""
+
+    offset_ms: int  # of the grid; without one: how long it lets things wait, as half of the time
+    grid_ms: int = 0  # 0 = none
+
+    def tick_ms(self, asked_ms: int) -> int:
+        """Return when it writes the tick that is asked for."""
+        if not self.grid_ms:
+            return asked_ms + self.offset_ms
+        return asked_ms + (self.offset_ms - asked_ms) % self.grid_ms
+
+
+class _Peek(msgspec.Struct, gc=False):
+    """What of an envelope says when, and the payload unread."""
+
+    type: str = ""
+    v: int = 1
+    at_ms: int = 0
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_peek = msgspec.json.Decoder(_Peek)
+
+
+def event_of(entry: Entry) -> Event | None:
+    """Return an entry's payload; None when it cannot be read, as the core will say."""
+    try:
+        said = _peek.decode(entry.body)
+        return decode_data(said.type, said.v, said.data)
+    except UNREADABLE:
+        return None
+
+
+@dataclass
+class History:
+    """The range ``(from_seq, to_seq]``. ``snapshot``: the core at ``from_seq``."""
+
+    snapshot: bytes
+    from_seq: int
+    from_ms: int
+    stated: bool
+    to_seq: int = 0
+    to_ms: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    beats: Beats = field(default_factory=Beats)
+    cycles: list[Cycle] = field(default_factory=list)
+    recorder: Recorder = field(default_factory=Recorder)
+    losses: list[Loss] = field(default_factory=list)
+    running: dict[str, Attempt] = field(default_factory=dict)  # runs in place at the start
+    refused: dict[str, int] = field(default_factory=dict)  # reason -> how many of the range
+    records: int = 0
+
+    def pace(self) -> Pace:
+        """Return when the leader of the range wrote ticks."""
+        waits, asked_ms, last_ms, grid_ms = list[int](), -1, -1, 0
+        for entry in self.entries:
+            if entry.kind == TICK:
+                if asked_ms >= 0:
+                    waits.append(entry.time_ms - asked_ms)
+                if last_ms >= 0:
+                    grid_ms = gcd(grid_ms, entry.time_ms - last_ms)
+                asked_ms, last_ms = -1, entry.time_ms
+            elif asked_ms < 0 and entry.kind != BEAT:
+                asked_ms = entry.time_ms
+        if grid_ms >= GRID_LEAST_MS:
+            return Pace(last_ms % grid_ms, grid_ms)
+        waits.sort()
+        return Pace(max(1, waits[len(waits) // 2]) if waits else 1_000, 0)
+
+
+class Reader:
+    """Fills a ``History``. ``watch`` is shown every batch, decoded."""
+
+    def __init__(self, core: Core, watch: Callable[[CycleBatch], None] | None = None) -> None:
+        counters = core.state.counters
+        self.history = History(core.snapshot(), core.seq, core.time_ms, bool(counters.stated), core.seq, core.time_ms)
+        self._watch = watch
+        self._batches: dict[int, StoredBatch] = {}
+        self._on_node: dict[str, dict[str, None]] = {}  # node -> runs that hold GPUs there
+        self._last_beat: dict[str, int] = {}
+        self._beats_every: dict[str, int] = {}
+        self._gap: dict[str, int] = {}  # node -> when it was heard last before a gap that is not explained yet
+        _note_in_place(core, self.history)
+        for key, attempt in self.history.running.items():
+            self._hold(key, attempt)
+
+    def take(self, records: Sequence[Record], batches: Sequence[StoredBatch]) -> None:
+        """Take records and the batches that answer ticks among them; a batch must not come later than its tick."""
+        for batch in batches:
+            self._batches[batch.input_seq] = batch
+        for record in records:
+            self._record(record)
+
+    def finish(self) -> History:
+        """Return the history."""
+        self.history.recorder.finish(self.history.to_ms)
+        return self.history
+
+    def _record(self, record: Record) -> None:
+        history = self.history
+        history.records += 1
+        history.to_seq = record.seq
+        parts = split_subject(record.subject)
+        kind = parts[1] if parts is not None else ""
+        try:
+            said = _peek.decode(record.body)
+        except UNREADABLE:
+            said = _Peek()
+        claimed = said.at_ms if history.stated else record.stored_ms
+        time_ms = next_time_ms(history.to_ms, claimed, stated=history.stated) or history.to_ms
+        history.to_ms = time_ms
+        if kind == BEAT:
+            try:
+                node = history.beats.take(record.seq, time_ms, record.subject, record.body)
+            except UNREADABLE:
+                node = None
+            if node is not None:
+                self._heard(node, time_ms)
+                return
+        event: Event | None = None
+        if kind == BEAT or kind in REPORTS or kind == "workload.submitted":
+            try:
+                event = decode_data(said.type, said.v, said.data)
+            except UNREADABLE:
+                event = None
+        history.entries.append(
+            Entry(record.seq, time_ms, kind, self._note(event, time_ms), record.subject, record.body)
+        )
+        if kind == TICK and record.seq in self._batches:
+            self._cycle(self._batches.pop(record.seq))
+
+    def _note(self, event: Event | None, time_ms: int) -> str:
+        """Take what an event tells into account; returns its key."""
+        recorder = self.history.recorder
+        if isinstance(event, NodeHeartbeat):
+            self._heard(event.node, time_ms)
+            if event.runs is not None and event.node in self._gap:
+                self._after_gap(event.node, event.runs, time_ms)
+            return event.node
+        if isinstance(event, WorkloadSubmitted):
+            recorder.submitted(event, time_ms)
+            return ""
+        if isinstance(event, RunStarted):
+            recorder.started(event, time_ms)
+        elif isinstance(event, RunCheckpointed):
+            recorder.checkpointed(event, time_ms)
+        elif isinstance(event, RunLost) and self._silent(event.node, time_ms):
+            self._lose(event.node, time_ms)
+        return f"{event.workload}#{event.run}" if isinstance(event, REPORT_TYPES) else ""
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _heard(self, node: str, time_ms: int) -> None:
+        last_ms = self._last_beat.get(node)
+        self._last_beat[node] = time_ms
+        if last_ms is None or time_ms <= last_ms:
+            return
+        every_ms = self._beats_every.get(node)
+        if every_ms is not None and 2 * (time_ms - last_ms) > GAPS * every_ms:
+            self._gap[node] = last_ms
+        self._beats_every[node] = min(every_ms or time_ms - last_ms, time_ms - last_ms)
+
+    def _silent(self, node: str, time_ms: int) -> bool:
+        every_ms = self._beats_every.get(node)
+        return node in self._gap or (every_ms is not None and 2 * (time_ms - self._last_beat[node]) > GAPS * every_ms)
+
+    def _after_gap(self, node: str, listed: tuple[str, ...], time_ms: int) -> None:
+        since_ms = self._gap.pop(node)
+        attempts = self.history.recorder.attempts
+        had = [
+            key
+            for key in self._on_node.get(node, {})
+            if attempts[key].placed_ms < since_ms and attempts[key].started_ms
+        ]
+        if any(key not in listed for key in had):
+            self._lose(node, time_ms)
+
+    def _lose(self, node: str, time_ms: int) -> None:
+        last = next((loss for loss in reversed(self.history.losses) if loss.node == node), None)
+        if last is None or last.time_ms < time_ms:
+            self.history.losses.append(Loss(time_ms, node))
+
+    def _hold(self, key: str, attempt: Attempt) -> None:
+        for piece in attempt.pieces:
+            self._on_node.setdefault(piece.node, {})[key] = None
+
+    # -- cycles --------------------------------------------------------------------------------------------------------
+
+    def _cycle(self, stored: StoredBatch) -> None:
+        batch, recorder = decode_batch(stored.body), self.history.recorder
+        recorder.cycle(batch)
+        stopped, closed = list[str](), list[str]()
+        for decision in batch.decisions:
+            if isinstance(decision, RunPlaced):
+                key = f"{decision.workload}#{decision.run}"
+                self._hold(key, recorder.attempts[key])
+            elif isinstance(decision, RunClosed):
+                key = f"{decision.workload}#{decision.run}"
+                closed.append(key)
+                attempt = recorder.attempts.get(key)
+                for piece in attempt.pieces if attempt is not None else ():
+                    self._on_node[piece.node].pop(key, None)
+            elif isinstance(decision, RunStop):
+                stopped.append(f"{decision.workload}#{decision.run}")
+            elif isinstance(decision, Rejected | WorkloadRejected):
+                self.history.refused[decision.reason] = self.history.refused.get(decision.reason, 0) + 1
+        self.history.cycles.append(Cycle(stored.input_seq, batch.time_ms, tuple(stopped), tuple(closed), stored.body))
+        if self._watch is not None:
+            self._watch(batch)
+
+
+def _note_in_place(core: Core, history: History) -> None:
+    """Note the workloads that wait or run at the start."""
+    state = core.state
+    table, run = state.workload, state.run
+    for name, row in table.row_of.items():
+        service = bool(table.service[row])
+        asked = Asked(
+            state.budget_path(int(table.budget[row])), int(table.gpus_milli[row]), int(table.expected_runtime_ms[row]), 0,
+            service, int(table.submit_ms[row]),
+        )  # fmt: skip
+        history.recorder.began_before(name, asked)
+        at = int(table.run[row])
+        if at < 0 or int(run.state[at]) == schema.ENDED:
+            continue
+        attempt = attempt_of(core, at)
+        history.running[run.keys[at]] = attempt
+        history.recorder.began_before(name, asked, run.keys[at], attempt)
+
+
+def attempt_of(core: Core, row: int) -> Attempt:
+    """Return what the core knows of a run in progress."""
+    state, run = core.state, core.state.run
+    held: dict[str, list[int]] = {}
+    milli = 0
+    alloc = int(run.first_alloc[row])
+    while alloc >= 0:
+        milli = int(state.alloc.milli[alloc])
+        alloc = int(state.alloc.next[alloc])
+    for gpu in gpus_of_run(state, row):
+        held.setdefault(state.node.keys[int(state.gpu.node[gpu])], []).append(int(state.gpu.position[gpu]))
+    pieces = tuple(Piece(node, tuple(gpus), milli) for node, gpus in held.items())
+    workload = int(run.workload[row])
+    progress_ms, resume_ms = int(state.workload.progress_ms[workload]), int(run.resume_ms[row])
+    saved = int(run.checkpoint_gap_ms[row]) > 0
+    saved_at_ms = int(run.checkpoint_ms[row]) if saved else 0
+    return Attempt(
+        int(run.placed_ms[row]), resume_ms, pieces, int(run.started_ms[row]),
+        saved_at_ms - (progress_ms - resume_ms) if saved else 0, progress_ms if saved else 0, saved_at_ms,
+        int(run.stop_by_ms[row]) and core.time_ms,
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""``what-if`` on a real log of a real server: the range, the table, JSON, pictures, and what is said of a wrong wish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apportion.adapters.bus.connection import publish_command
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.server import EmbeddedServer
+from apportion.adapters.cli.main import run
+from apportion.adapters.home import Home
+from apportion.adapters.simulation.driver import Logs
+from apportion.adapters.simulation.people import CALM
+from tests.simulation.worlds import Setting
+from tests.whatif.past import played_logs
+
+SETTING = Setting(32, nodes=3, hours=5, demand_milli=2_500, largest=8, habits=CALM)
+
+
+async def fill(home: Home, logs: Logs) -> None:
+    """Write both logs into the installation's streams."""
+    async with await Bus.at_home(home, name="test", create=True) as bus:
+        for begin in range(0, len(logs.records), 500):
+            part = logs.records[begin : begin + 500]
+            await bus.connection.write([publish_command(one.subject.encode(), b"", b"", one.body) for one in part])
+        while await bus.events.last_seq() < len(logs.records):
+            await asyncio.sleep(0.02)
+        for batch in logs.batches:
+            await bus.decisions.commit(batch.body, batch.input_seq, batch.seq - 1)
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a log, whose server is stopped."""
+    home = Home.of(tmp_path_factory.mktemp("past"))
+    home.ensure()
+    server = EmbeddedServer(home, sync="relaxed")
+    server.start()
+    try:
+        asyncio.run(asyncio.wait_for(fill(home, played_logs(SETTING)), 60))
+    finally:
+        server.stop()
+    return home.root
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> tuple[str, str]:
+    capsys.readouterr()
+    assert run(arguments) == code, capsys.readouterr()
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+def test_a_manager_asks_what_other_shares_would_have_given(
+    installation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares = tmp_path / "shares.toml"
+    shares.write_text('[shares]\n"itp/cluster04" = "10%"\n"itp/cluster07" = "40%"\n')
+    asked = ["what-if", "--dir", str(installation), "--budgets", str(shares)]
+
+    table, err = ask(capsys, *asked, "--out", str(tmp_path / "pictures"))
+    text, _err = ask(capsys, *asked, "--json")
+
+    document: dict[str, Any] = json.loads(text)
+    assert "share 35.0 % -> 10.0 %" in table
+    assert "itp/cluster07" in table
+    assert "as of seq" in err
+    assert document["to_seq"] == len(played_logs(SETTING).records)
+    by_name = {row["budget"]: row for row in document["budgets"]}
+    assert by_name["itp/cluster07"]["whatif"]["funded_gpu_us"] >= by_name["itp/cluster07"]["history"]["funded_gpu_us"]
+    assert {file.name for file in (tmp_path / "pictures").iterdir()} == {"held.svg", "waits.svg"}
+
+
+def test_the_range_is_named_by_instants_or_records_and_calibrated(installation: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = played_logs(SETTING)
+    middle, last = logs.batches[100].input_seq, logs.batches[-40].input_seq
+    begin = "2026-01-01T01:00"
+    text, _err = ask(capsys, "what-if", "--dir", str(installation), "--calibrate", "--from", begin, "--to", str(last), "--json")
+    document = json.loads(text)
+
+    assert document["to_seq"] == last
+    assert 0 < document["from_seq"] < middle
+    assert document["nothing_changed"]["differing"] == 0
+    assert document["nothing_changed"]["cycles"] > 100
+    empty = ["--without", "itp/cluster04", "--from", str(last), "--to", "9"]
+    _text, err = ask(capsys, "what-if", "--dir", str(installation), *empty, code=2)
+    assert "is empty" in err
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ([], "nothing is changed"),
+        (["--budgets", "/nowhere.toml"], "cannot read /nowhere.toml"),
+        (["--policy", "h100"], "--policy 'h100' is not understood"),
+        (["--set", "h100.quantum_ms=soon"], "'soon' is not a duration"),
+        (["--set", "h100.quantum=1"], "there is no rule quantum"),
+        (["--without", "nobody"], "'nobody' is no workload and no budget"),
+        (["--submit", "gpus=1"], "budget= is missing"),
+        (["--from", "yesterday", "--without", "x"], "'yesterday' is not a time"),
+        (["--calibrate", "--without", "x"], "--calibrate changes nothing"),
+    ],
+)
+def test_a_wrong_wish_is_told(installation: Path, capsys: pytest.CaptureFixture[str], wish: list[str], said: str) -> None:
+    _out, err = ask(capsys, "what-if", "--dir", str(installation), *wish, code=2)
+
+    assert said in err
+    assert "Traceback" not in err
