@@ -1,12 +1,16 @@
 """``what-if``: a past range again with something changed, and what that would have given whom.
 
 It reads the logs and decides in memory, through the core that decides in production; nothing is written but the files that
-``--out`` asks for. What it assumes is said under the table. ``--calibrate`` measures the tool itself on the same range.
+``--out`` and ``--sql`` ask for. What it assumes is said under the table. ``--calibrate`` measures the tool itself on the same
+range.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +22,14 @@ from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.showing import counting
 from apportion.adapters.cli.stores import Logs, open_logs
-from apportion.adapters.cli.verbs import Place, typed, use_kernels, verb
+from apportion.adapters.cli.verbs import Place, WritePlace, typed, use_kernels, verb, write_verb
+from apportion.adapters.cli.writes import submit
 
 if TYPE_CHECKING:
     from apportion.adapters.whatif.history import History
     from apportion.adapters.whatif.measures import Measured
     from apportion.adapters.whatif.playing import Change
+    from apportion.adapters.whatif.tables import Worlds
     from apportion.core.engine import Core
 
 PANEL = "Check and replay"
@@ -32,8 +38,33 @@ Asked = dict[str, Any]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
-    app.command("what-if", rich_help_panel=PANEL)(verb(what_if))
+    """Register the verb, and below it ``submit``."""
+    group = typer.Typer(rich_markup_mode=None, help=what_if.__doc__)
+    group.callback(invoke_without_command=True)(_unless_below(verb(what_if)))
+    group.command("submit")(write_verb(_imagined))
+    app.add_typer(group, name="what-if", rich_help_panel=PANEL)
+
+
+def _unless_below(command: Callable[..., int]) -> Callable[..., int | None]:
+    """Return a command that leaves it to the command below it, where one is named."""
+
+    def entered(ctx: typer.Context, **given: Any) -> int | None:
+        return None if ctx.invoked_subcommand is not None else command(**given)
+
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    own = inspect.signature(command).parameters.values()
+    entered.__signature__ = inspect.Signature([context, *own])  # type: ignore[attr-defined]  # typer reads it
+    entered.__annotations__ = {"ctx": typer.Context, **command.__annotations__}
+    return entered
+
+
+@functools.wraps(submit)
+async def _imagined(place: WritePlace, **given: Any) -> Answer:
+    """Look ahead: when a job would start, where, at whose cost, and who would feel it. Sends nothing."""
+    return await submit(replace(place, dry_run=True), **given)
+
+
+_imagined.__doc__ = "Look ahead: when a job would start, where, at whose cost, and who would feel it. Sends nothing."
 
 
 def _seq_or_time(text: str) -> int:
@@ -69,7 +100,7 @@ async def what_if(
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="JOB|BUDGET", help="Without this job, or all jobs of this budget")
     ] = None,
-    submit: Annotated[
+    more: Annotated[
         list[str] | None,
         typer.Option(
             "--submit", metavar="JOB", help="With one more job: budget=PATH,gpus=N,runs=12h[,at=TIME][,limit=24h][,times=N]"
@@ -77,6 +108,10 @@ async def what_if(
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Draw who held what, and the waits, into this folder")
+    ] = None,
+    sql: Annotated[
+        Path | None,
+        typer.Option("--sql", metavar="FILE", help="Both worlds as tables, history.* and whatif.*, in this DuckDB file"),
     ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Change nothing; show how exactly the range comes back, and the model's error")
@@ -92,9 +127,9 @@ async def what_if(
 
     asked: Asked = {
         "budgets": budgets, "policy": policy or [], "set": set_ or [], "cluster": cluster, "without": without or [],
-        "submit": submit or [],
+        "submit": more or [],
     }  # fmt: skip
-    if calibrate and (any(asked.values()) or out is not None):
+    if calibrate and (any(asked.values()) or out is not None or sql is not None):
         raise usage("--calibrate changes nothing and draws nothing", "leave out the other options but --from and --to")
     if not any(asked.values()) and not calibrate:
         raise usage("nothing is changed", "name a change, such as --without lab/vision; what-if --help lists them")
@@ -106,12 +141,32 @@ async def what_if(
         change = _change(core, history, needs, asked)
     except ChangeRefused as refused:
         raise usage(refused.what, refused.do) from None
+    worlds = await _projected(place, sql, history) if sql is not None else None
     measures = Measures(core, history.to_ms)
     with counting("playing", "cycles", quiet=place.as_json) as show:
-        played = Play(history, needs, change, watch=measures.take).run(show)
+        play = Play(history, needs, change, measures.take, worlds.keep if worlds is not None else None)
+        played = play.run(show)
     found = difference(history, before, measures.finish(), played, needs)
     files = [] if out is None else _draw(out, found)
-    return _answer(found, history, files)
+    answer = _answer(found, history, files)
+    if worlds is not None:
+        tables = worlds.write(change.words)
+        answer.document["sql"] = {"file": str(sql), "tables": tables}
+        answer.after.append(f"tables history.* and whatif.* in {sql}: apportion sql --history {sql}")
+    return answer
+
+
+async def _projected(place: Place, sql: Path, history: History) -> Worlds:
+    from apportion.adapters.whatif.tables import Worlds
+
+    try:
+        sql.parent.mkdir(parents=True, exist_ok=True)
+        worlds = Worlds(sql)
+        async with open_logs(place) as logs:
+            await worlds.read(logs.events, logs.decisions, history.from_seq, history.to_seq)
+    except OSError as error:
+        raise usage(f"--sql {sql}: {error.strerror or error}", "name a file in a folder that can be written to") from error
+    return worlds
 
 
 def _calibrated(place: Place, history: History, before: Measured) -> Answer:

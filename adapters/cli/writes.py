@@ -7,11 +7,12 @@ id is made here, so a repeated send is the same workload and never a second one.
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from apportion.adapters.cli import services, wishes
+from apportion.adapters.cli.ahead import dry_run
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import follow, known_of, send
 from apportion.adapters.cli.failure import usage
@@ -145,7 +146,7 @@ async def submit(
             cwd=os.path.abspath(cwd) if cwd else os.getcwd(),
         )
         if place.dry_run:
-            return await known_of(source, place, event, budget=budget, pools=pools)
+            return await dry_run(source, place, cast(WorkloadSubmitted, event), _OPTIONS)
         outcome = await send(source, place, event, _OPTIONS, workload=workload)
         answer = outcome.answer(subject=workload, job=workload)  # raises when it was refused
         return await follow(source, place, workload) if wait and outcome.decided else answer

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from apportion.adapters.whatif.demand import Needs
 from apportion.adapters.whatif.history import History
-from apportion.adapters.whatif.measures import PERCENTS, Account, Life, Measured
+from apportion.adapters.whatif.measures import PERCENTS, Account, Measured
 from apportion.adapters.whatif.playing import Played
 from apportion.core.units import gpu_us
 
@@ -66,7 +66,7 @@ class Difference:
 def difference(history: History, before: Measured, after: Measured, played: Played, needs: Needs) -> Difference:
     """Put both worlds side by side; ``before`` is what was measured of the history."""
     moved = sorted(
-        (found for name in {**before.lives, **after.lives} if (found := _moved(name, before, after)) is not None),
+        (found for name in before.lives if (found := _moved(name, before, after)) is not None),
         key=lambda one: (-one.weight, one.workload),
     )
     reasons: dict[str, int] = {}
@@ -83,24 +83,19 @@ def difference(history: History, before: Measured, after: Measured, played: Play
 
 def _moved(name: str, before: Measured, after: Measured) -> Moved | None:
     was, now = before.lives.get(name), after.lives.get(name)
-    one = was or now
-    assert one is not None
-    first = _pair(was, now, "first_ms")
-    end = _pair(was, now, "end_ms")
+    if was is None or now is None:
+        return None  # that it is not there, or is, is the change itself
+    first, end = (was.first_ms, now.first_ms), (was.end_ms, now.end_ms)
     shift_ms = _shift_ms(first, before.to_ms) or _shift_ms(end, before.to_ms)
     if not shift_ms:
         return None
-    return Moved(name, one.budget, one.gpus_milli, first, end, one.gpus_milli * shift_ms)
+    return Moved(name, now.budget, now.gpus_milli, first, end, now.gpus_milli * shift_ms)
 
 
 def _shift_ms(pair: tuple[int, int], last_ms: int) -> int:
     """Return by how much an instant moved, 0 for less than ``MOVED_MS``; what did not happen counts as the end of the range."""
     was_ms, now_ms = (at_ms if at_ms >= 0 else last_ms for at_ms in pair)
     return abs(now_ms - was_ms) if abs(now_ms - was_ms) >= MOVED_MS or (pair[0] < 0) != (pair[1] < 0) else 0
-
-
-def _pair(was: Life | None, now: Life | None, name: str) -> tuple[int, int]:
-    return (getattr(was, name) if was is not None else -1), (getattr(now, name) if now is not None else -1)
 
 
 def budgets_of(found: Difference) -> list[tuple[str, Account, Account]]:

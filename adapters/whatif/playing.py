@@ -8,8 +8,11 @@ store them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from apportion.adapters.simulation.stated import Stated
 from apportion.adapters.whatif.beats import Beats, Cursor, Item
@@ -20,7 +23,7 @@ from apportion.core.decisions import CycleBatch, Rejected, WorkloadRejected, dec
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch, subject_of
 from apportion.core.events import ClockTick, encode_event
-from apportion.core.units import NEVER_MS
+from apportion.core.units import MS_PER_HOUR, NEVER_MS
 
 Watch = Callable[[CycleBatch], None]
 Keep = Callable[[list[Record], StoredBatch | None], None]
@@ -45,6 +48,19 @@ class Change:
         return not self.events and self.drops is None and not self.gone and self.beats is None
 
 
+class Pacing(Protocol):
+    """When a leader writes the tick that is asked for; ``grid_ms``: never more than one in so long, 0 = as often as it is asked."""
+
+    @property
+    def grid_ms(self) -> int:
+        """Return the least time between two ticks."""
+        ...
+
+    def tick_ms(self, asked_ms: int) -> int:
+        """Return the instant of the tick."""
+        ...
+
+
 @dataclass
 class Played:
     """What a play came to."""
@@ -61,7 +77,7 @@ class Played:
 
 @dataclass
 class Play:
-    """One play. ``remake_all``: no run is taken from history; ``compare``: count the cycles that differ from history's."""
+    """One play. ``remake_all``: no run is taken from history; ``compare``: count the cycles that differ from it."""
 
     history: History
     needs: Needs
@@ -70,15 +86,22 @@ class Play:
     keep: Keep | None = None
     remake_all: bool = False
     compare: bool = False
+    pace: Pacing | None = None  # of the leader; None = as history's wrote its ticks
+    stop: Callable[[], bool] | None = None  # ends the play after a cycle
 
     def run(self, progress: OnProgress | None = None) -> Played:
         """Play the range to its end."""
+        with without_collector():
+            return self._run(progress)
+
+    def _run(self, progress: OnProgress | None) -> Played:
         history = self.history
         core = Core.from_snapshot(history.snapshot)
         self._played = Played(
             core, RemadeWorld(history, self.needs, core, remake_all=self.remake_all), self.change.words
         )
-        self._pace = history.pace()
+        self._pace: Pacing = self.pace or history.pace()
+        self._progress = progress
         self._ticker = _ticker(core, history)
         self._injected = sorted(self.change.events, key=lambda event: event.at_ms)
         self._sent = self._at = self._added = 0
@@ -96,7 +119,8 @@ class Play:
                 progress(number, len(cycles))
         if self._played.world.deviated:
             self._between(history.to_ms)
-        self._fold(self._items(len(history.entries), history.to_ms), None, None)
+        if self.stop is None or not self.stop():
+            self._fold(self._items(len(history.entries), history.to_ms), None, None)
         return self._played
 
     # -- what is folded next -------------------------------------------------------------------------------------------
@@ -135,6 +159,8 @@ class Play:
         while next_ms - core.time_ms > max(1, self._pace.grid_ms):
             due_ms = core.due_ms()
             wanted = [world.next_ms(), core.time_ms if core.dirty else NEVER_MS, NEVER_MS if due_ms is None else due_ms]
+            if self._sent < len(self._injected):
+                wanted.append(self._injected[self._sent].at_ms)
             at_ms = self._pace.tick_ms(max(core.time_ms + 1, min(wanted)))
             if at_ms >= next_ms:
                 return
@@ -146,6 +172,10 @@ class Play:
             body = encode_event(ClockTick(why="due"), event_id=f"{MADE}.tick.{self._added}", at_ms=at_ms)
             self._fold(items, Entry(0, at_ms, TICK, "", subject_of(self._ticker, TICK), body), None)
             self._played.extra_cycles += 1
+            if self.stop is not None and self.stop():
+                return
+            if self._progress is not None and not self.history.cycles:  # nothing but the time to come
+                self._progress((at_ms - self.history.from_ms) // MS_PER_HOUR, (next_ms - self.history.from_ms) // MS_PER_HOUR)
 
     # -- folding -------------------------------------------------------------------------------------------------------
 
@@ -184,6 +214,18 @@ class Play:
             self._played.differing += 1
             if self._played.first_difference is None:
                 self._played.first_difference = past.seq, was, batch
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Pause the cycle collector: the records of a history form no cycles, and it would walk them all again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _in_order(item: Item) -> tuple[int, int, int]:

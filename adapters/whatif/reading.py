@@ -14,6 +14,7 @@ import msgspec
 
 from apportion.adapters.whatif.history import History, Reader
 from apportion.adapters.whatif.measures import Measured, Measures
+from apportion.adapters.whatif.playing import without_collector
 from apportion.core.envelope import Record, StoredBatch, decode_envelope
 from apportion.core.errors import LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
@@ -97,14 +98,15 @@ async def read(
     """Return the history after ``core`` up to a record, and what was measured of it."""
     measures = Measures(core, core.time_ms)
     reader, batches, seq = Reader(core, measures.take), _Ahead(decisions, core), core.seq
-    while seq < to_seq:
-        records = await events.read(seq, min(READ_EVENTS, to_seq - seq))
-        if not records:
-            break
-        seq = records[-1].seq
-        reader.take(records, await batches.up_to(seq))
-        if progress is not None:
-            progress(seq - core.seq, to_seq - core.seq)
+    with without_collector():
+        while seq < to_seq:
+            records = await events.read(seq, min(READ_EVENTS, to_seq - seq))
+            if not records:
+                break
+            seq = records[-1].seq
+            reader.take(records, await batches.up_to(seq))
+            if progress is not None:
+                progress(seq - core.seq, to_seq - core.seq)
     history = reader.finish()
     if to_seq - core.seq > ALL_BEATS:
         timeout_ms = int(core.state.pool.column("heartbeat_timeout_ms").min())

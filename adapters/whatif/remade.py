@@ -33,6 +33,7 @@ from apportion.core.events import (
     RunStarted,
     encode_event,
 )
+from apportion.core.state import schema
 from apportion.core.units import NEVER_MS
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class RemadeWorld:
         self._same: set[str] = set()  # as they were, closed ones included: history reports about them
         self._open: dict[str, None] = {}  # as they were, and in progress
         self._live: dict[str, Remade] = {}
+        self._on_node: dict[str, dict[str, Remade]] = {}  # those that hold GPUs there
         self._made: set[str] = set()  # keys that were ever remade
         self._ended: dict[str, int] = {}  # workload -> runs that ended by themselves
         self._heap: list[tuple[int, int, str, Remade, int]] = []
@@ -105,7 +107,7 @@ class RemadeWorld:
         event = event_of(entry)
         if not isinstance(event, NodeHeartbeat):
             return entry.body
-        here = [run for run in self._live.values() if any(piece.node == event.node for piece in run.pieces)]
+        here = list(self._on_node.get(event.node, {}).values())
         for run in here if event.gpus_down else ():
             if any(piece.node == event.node and set(piece.gpus) & set(event.gpus_down) for piece in run.pieces):
                 self._plan(entry.time_ms, "broken", run)
@@ -133,8 +135,8 @@ class RemadeWorld:
         while self._lost < len(self._losses) and self._losses[self._lost].time_ms <= until_ms:
             loss = self._losses[self._lost]
             self._lost += 1
-            for run in list(self._live.values()):
-                if run.placed_ms < loss.time_ms and any(piece.node == loss.node for piece in run.pieces):
+            for run in self._on_node.get(loss.node, {}).values():
+                if run.placed_ms < loss.time_ms:
                     self._plan(loss.time_ms, f"lost {loss.node}", run)
         while self._heap and self._heap[0][0] <= until_ms:
             at_ms, _number, what, run, token = heapq.heappop(self._heap)
@@ -201,7 +203,9 @@ class RemadeWorld:
 
     def _forget(self, run: Remade) -> None:
         run.token += 1
-        self._live.pop(run.key, None)
+        if self._live.pop(run.key, None) is not None:
+            for piece in run.pieces:
+                del self._on_node[piece.node][run.key]
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
@@ -238,6 +242,8 @@ class RemadeWorld:
 
     def _add(self, run: Remade) -> None:
         self._live[run.key] = run
+        for piece in run.pieces:
+            self._on_node.setdefault(piece.node, {})[run.key] = run
         self._made.add(run.key)
         self._same.discard(run.key)
         self.deviated = True
@@ -279,6 +285,12 @@ class RemadeWorld:
             saved_ms=now.saved_ms,
         )  # fmt: skip
         self._add(run)
+        state = self._core.state.run
+        if int(state.state[row]) == schema.STOPPING:
+            run.stop_by_ms = int(state.stop_by_ms[row])
+            self._plan(max(at_ms + 1, min(at_ms + max(SECOND_MS, self.needs.lags.stop_ms), run.stop_by_ms)), "stopped", run)
+            run.works_from_ms = now.works_from_ms or now.started_ms
+            return
         if not run.started:
             self._plan(max(at_ms + 1, now.placed_ms + self.needs.startup_ms(workload)), "start", run)
             return

@@ -16,6 +16,7 @@ from apportion.adapters.cli.main import run
 from apportion.adapters.home import Home
 from apportion.adapters.simulation.driver import Logs
 from apportion.adapters.simulation.people import CALM
+from apportion.projections.runner import Projection
 from tests.simulation.worlds import Setting
 from tests.whatif.past import played_logs
 
@@ -36,7 +37,7 @@ async def fill(home: Home, logs: Logs) -> None:
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a log, whose server is stopped."""
+    """A directory with a log and its projection, whose server is stopped."""
     home = Home.of(tmp_path_factory.mktemp("past"))
     home.ensure()
     server = EmbeddedServer(home, sync="relaxed")
@@ -45,6 +46,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
         asyncio.run(asyncio.wait_for(fill(home, played_logs(SETTING)), 60))
     finally:
         server.stop()
+    with Projection(home.projection) as projection:
+        projection.ingest(played_logs(SETTING).records, played_logs(SETTING).batches)
+        projection.refresh()
     return home.root
 
 
@@ -110,3 +114,45 @@ def test_a_wrong_wish_is_told(installation: Path, capsys: pytest.CaptureFixture[
 
     assert said in err
     assert "Traceback" not in err
+
+
+def test_both_worlds_are_tables_that_one_query_joins(
+    installation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "worlds.duckdb"
+    asked = ["what-if", "--dir", str(installation), "--without", "itp/cluster04", "--sql", str(file), "--json"]
+    document = json.loads(ask(capsys, *asked)[0])
+    accounts = {row["budget"]: row for row in document["budgets"]}
+    query = (
+        "select h.budget, h.funded_gpu_us as history, coalesce(w.funded_gpu_us, 0) as whatif from history.burn as h "
+        "left join whatif.burn as w using (pool, budget) where h.funded_gpu_us > 0 order by 1"
+    )
+
+    rows = json.loads(ask(capsys, "sql", "--dir", str(installation), "--history", str(file), query, "--json")[0])["rows"]
+
+    assert "whatif.run" in document["sql"]["tables"]
+    assert len(rows) > 5
+    other = [row for row in rows if row["budget"] != "itp/cluster04"]
+    assert sum(row["whatif"] for row in other) > sum(row["history"] for row in other)
+    gone = next(row for row in rows if row["budget"] == "itp/cluster04")
+    assert gone["whatif"] < gone["history"]
+    first_ms = document["from_ms"]
+    for row in rows:  # the marts count from the first record on, the what-if from the range's first: nothing was burnt before
+        for side in ("history", "whatif"):
+            told = accounts[row["budget"]][side]["funded_gpu_us"]
+            assert abs(row[side] - told) <= told // 50 + 60_000 * 24_000, (row, side, first_ms)
+    assert not list(tmp_path.glob("*.building.*"))
+
+
+def test_a_dry_run_looks_ahead(installation: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["--budget", "itp/cluster10", "--gpus", "1", "--expected-runtime", "1h", "--as", "itp-managers"]
+    place = ["--dir", str(installation), "--pool", "h100"]
+
+    text, _err = ask(capsys, "what-if", "submit", *place, *job, "--json", "--", "python", "train.py")
+    _out, err = ask(capsys, "submit", "--dry-run", *place, *job[:2], "--gpus", "4096", *job[4:], "--", "true", code=1)
+
+    document = json.loads(text)
+    assert document["dry_run"]
+    assert document["ahead"][0]["basis"] == "limits"
+    assert document["ahead"][0]["placed"]["workload"] == document["event"]["data"]["workload"]
+    assert "it would be refused" in err
