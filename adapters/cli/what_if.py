@@ -129,6 +129,8 @@ async def what_if(
         "budgets": budgets, "policy": policy or [], "set": set_ or [], "cluster": cluster, "without": without or [],
         "submit": more or [],
     }  # fmt: skip
+    if sql is not None and sql.stem in ("history", "whatif"):
+        raise usage(f"--sql {sql}: it has schemas of that name, so no query could tell them apart", "--sql worlds.duckdb")
     if calibrate and (any(asked.values()) or out is not None or sql is not None):
         raise usage("--calibrate changes nothing and draws nothing", "leave out the other options but --from and --to")
     if not any(asked.values()) and not calibrate:

@@ -1,7 +1,8 @@
 """What a what-if is worth, measured on the range itself, in three steps.
 
 1. *Nothing changed*: the range is played again as it was; every cycle must decide what history decided. One that does not is
-   named.
+   named. Out of reach where the heartbeats were thinned (``reading.ALL_BEATS``): records then have other numbers, and of plans of
+   preemption that are equal in all else the core takes the one whose victims came latest, counted in records.
 2. *The model alone*: the range is played again with nothing changed and no run taken from history, so that every difference is
    the model's error. What two worlds differ by less than that is not a finding.
 3. *Held back*: the model is made of the first part of the range and asked about the rest: when recorded runs ended, given their

@@ -106,6 +106,7 @@ def test_the_range_is_named_by_instants_or_records_and_calibrated(installation: 
         (["--without", "nobody"], "'nobody' is no workload and no budget"),
         (["--submit", "gpus=1"], "budget= is missing"),
         (["--from", "yesterday", "--without", "x"], "'yesterday' is not a time"),
+        (["--without", "x", "--sql", "whatif.duckdb"], "no query could tell them apart"),
         (["--calibrate", "--without", "x"], "--calibrate changes nothing"),
     ],
 )
