@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from apportion.adapters.explaining.causes import Cause, ahead_of, causes_of, elsewhere, place_of
 from apportion.adapters.explaining.changes import Change, smallest_changes
 from apportion.adapters.explaining.commands import change_words, commands_of, cost_words, label_of, test_words
@@ -104,6 +106,7 @@ def changed(change: Change, workload: str, asked_milli: int, pool: str) -> dict[
         "nodes": [piece.node for piece in change.outcome.placed.pieces],
         "preempts": change.outcome.stops,
         "delays": change.outcome.later,
+        "asks": None if change.asks is None else msgspec.to_builtins(change.asks),
     }
 
 

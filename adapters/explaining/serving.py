@@ -82,7 +82,7 @@ class Explainer:
         if self._catching is not None:
             self._catching.cancel()
             await asyncio.gather(self._catching, return_exceptions=True)
-        self._thread.shutdown(wait=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)  # the question in progress is bounded, and nobody waits for it
 
     async def _asked(self, seq: int, answer: Callable[[Moment], T]) -> T:
         async with self._lock:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from typing import Any
 
+import msgspec
+import pytest
+
+from apportion.adapters.explaining.commands import submit_words
+from apportion.core.events import WorkloadSubmitted
 from tests.e2e.user import User
 
 
@@ -47,6 +54,28 @@ def test_cancel_stops_a_process_with_its_grace(user: User) -> None:
     assert "not needed any more" in user.run("job sleeper").out
     again = user.run("cancel sleeper", code=1)
     assert "has ended" in again.err
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"gpus_milli": 500, "min_runtime_ms": 0, "expected_runtime_ms": 5_400_000, "priority": 3, "max_failures": 2},
+        {"gpus_milli": 16_000, "nodes": 2, "exclusive": True, "labels": {"gen": "a", "disk": "fast"}, "cpu_milli": 8_000,
+         "memory_mib": 512, "gpu_memory_mib": 80, "near": "rack", "movable": True},
+        {"gpus_milli": 4_000, "loose": True, "apart": "g", "apart_level": "rack", "min_runtime_ms": 90_000},
+        {"gpus_milli": 8_000, "nodes": 2, "block": True, "within": "rack", "expected_runtime_ms": 1_500},
+    ],
+)  # fmt: skip
+def test_a_command_that_is_suggested_asks_for_what_was_tried(user: User, wishes: dict[str, Any]) -> None:
+    wishes = {"min_runtime_ms": 60_000, **wishes}
+    tried = WorkloadSubmitted(workload="imagined-1", budget="lab/llm/olmo", pools=("local",), **wishes)
+    words = shlex.split(submit_words(tried).removeprefix("apportion ").removesuffix(" -- COMMAND"))
+
+    event = user.run(" ".join([*words, "--dry-run --json --"]), "true").json["event"]["data"]
+
+    beside = {"workload": "imagined-1", "command": (), "env": {}, "cwd": "", "name": ""}
+    asked = msgspec.convert({**event, **beside}, WorkloadSubmitted)
+    assert asked == tried
 
 
 def test_a_job_that_waits_says_why_and_what_helps(user: User) -> None:
