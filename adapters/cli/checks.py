@@ -1,7 +1,7 @@
-"""Verbs that prove: verify, replay, snapshot, audit; and doctor and schema for what they rest on.
+"""Verbs for what proofs rest on: snapshot, doctor, schema, config.
 
-They read logs and projections and say what holds; a check that fails exits with 1 and shows both sides. Nothing is
-repaired here, and all of them work with the server stopped.
+They read logs, settings and this program's own words, and say what holds; a check that fails exits with 1. Nothing is repaired
+here, and all of them work with the server stopped.
 """
 
 from __future__ import annotations
@@ -12,57 +12,24 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters import render
-from apportion.adapters.cli.failure import FAILED, Failure, usage
+from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
+from apportion.adapters.cli.proving import last_of
 from apportion.adapters.cli.showing import progress
-from apportion.adapters.cli.stores import Logs, is_archive, open_logs
-from apportion.adapters.cli.verbs import Place, use_kernels, verb, whole
+from apportion.adapters.cli.stores import is_archive, open_logs
+from apportion.adapters.cli.verbs import Place, use_kernels, verb
 
 PANEL = "Check and replay"
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
-    app.command("replay", rich_help_panel=PANEL)(verb(replay))
     app.command("snapshot", rich_help_panel=PANEL)(verb(snapshot))
     app.command("doctor", rich_help_panel="Help")(verb(doctor))
     app.command("schema", rich_help_panel="Help")(verb(schema))
     config = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Configuration, resolved.")
     config.command("show")(verb(config_show))
     app.add_typer(config, name="config", rich_help_panel="Help")
-
-
-def _snapshot_before(place: Place, seq: int) -> tuple[int, bytes] | None:
-    from apportion.adapters.snapshots import DiskSnapshots
-
-    return DiskSnapshots(place.home.snapshots).load(seq)
-
-
-async def _in_range(logs: Logs, to_seq: int | None, from_seq: int) -> int:
-    last_seq = await logs.events.last_seq()
-    if last_seq == 0:
-        raise Failure(FAILED, "the log is empty", "`apportion up` opens a log and starts a cluster")
-    if to_seq is not None and not from_seq <= to_seq <= last_seq:
-        raise usage(f"--to {to_seq:,} is outside the log, which has records 1 to {last_seq:,}", f"--to {last_seq}")
-    return last_seq
-
-
-async def replay(
-    place: Place,
-    to_seq: Annotated[int, typer.Option("--to", parser=whole(1), metavar="SEQ", help="The state after this record")],
-    from_start: Annotated[bool, typer.Option("--from-start", help="Use no snapshot, read every record")] = False,
-) -> Answer:
-    """Show the core's state after a record, made from the log."""
-    use_kernels()
-    from apportion.adapters.cli.core_state import summary
-    from apportion.adapters.replaying import state_at
-
-    start = None if from_start else _snapshot_before(place, to_seq)
-    async with open_logs(place) as logs:
-        await _in_range(logs, to_seq, 0)
-        with progress("replay", quiet=place.as_json) as show:
-            core = await state_at(logs.events, logs.decisions, to_seq, start[1] if start else None, show)
-    return summary(core)
 
 
 async def snapshot(
@@ -81,7 +48,7 @@ async def snapshot(
     store = DiskSnapshots(place.home.snapshots)
     newest = store.load_with_meta()
     async with open_logs(place) as logs:
-        await _in_range(logs, None, 0)
+        await last_of(logs)
         with progress("snapshot", quiet=place.as_json) as show:
             core, position = await state_and_position(
                 logs.events, logs.decisions, None, newest[1] if newest else None, show

@@ -6,6 +6,7 @@ of them are looked at. It never writes a log.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -20,14 +21,15 @@ from apportion.core.units import next_time_ms
 READ_EVENTS = 5_000
 
 
-class _Moment(msgspec.Struct, frozen=True, gc=False):
-    """What is needed of a batch."""
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """Which cycle a batch decided, at which tick."""
 
     seq: int
     time_ms: int
+    cycle: int
 
 
-_moments = msgspec.json.Decoder(_Moment)
+_decided = msgspec.json.Decoder(Decided)
 
 
 async def seq_at(events: EventLog, decisions: DecisionLog, at_ms: int) -> int:
@@ -38,7 +40,7 @@ async def seq_at(events: EventLog, decisions: DecisionLog, at_ms: int) -> int:
     opened = await opening(events)
     if opened.time_ms > at_ms:
         raise ValueError(f"the log was opened after that, with seq {opened.seq:,} at {render.iso(opened.time_ms)}")
-    before, stated = await _last_batch(decisions, at_ms), opened.stated
+    before, stated = await last_decided(decisions, lambda batch: batch.time_ms <= at_ms), opened.stated
     seq, time_ms = (before.seq, before.time_ms) if before is not None else (opened.seq, opened.time_ms)
     last_seq = await events.last_seq()
     while seq < last_seq:
@@ -53,16 +55,16 @@ async def seq_at(events: EventLog, decisions: DecisionLog, at_ms: int) -> int:
     return seq
 
 
-async def _last_batch(decisions: DecisionLog, at_ms: int) -> _Moment | None:
-    """Return the last batch at or before the instant, by halves."""
-    low, high = 0, await decisions.last_seq()  # a batch at or before it ends at or below low; one after it begins above high
-    found: _Moment | None = None
+async def last_decided(decisions: DecisionLog, early: Callable[[Decided], bool]) -> Decided | None:
+    """Return the last cycle that is early, by halves; ``early`` holds for the first ones and for none after them."""
+    low, high = 0, await decisions.last_seq()  # an early batch ends at or below low; one that is not begins above high
+    found: Decided | None = None
     while low < high:
         middle = (low + high) // 2
         batch = await _batch_after(decisions, middle)
-        moment = _moments.decode(batch.body)
-        if moment.time_ms <= at_ms:
-            low, found = batch.seq, moment
+        decided = _decided.decode(batch.body)
+        if early(decided):
+            low, found = batch.seq, decided
         else:
             high = middle
     return found
