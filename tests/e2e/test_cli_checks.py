@@ -20,7 +20,7 @@ def test_everything_that_was_decided_is_derived_again_and_adds_up(worked: User) 
     assert audited["failed"] == 0
     assert user.run("audit --from-log --json").json["failed"] == 0
 
-    state = user.run(f"replay --to {verified['to_seq']} --json").json
+    state = user.run(f"replay --seq {verified['to_seq']} --json").json
     assert state["digest"] == verified["digest"]
     assert {budget["budget"] for budget in state["budgets"]} >= {"lab", "lab/llm/olmo"}
 
@@ -43,6 +43,30 @@ def test_a_proof_is_signed_handed_on_and_checked(worked: User) -> None:
     assert "--sign KEY signs the document" in worked.run(f"verify --sign {key}", code=2).err
     assert "is no sequence and no time" in worked.run("verify --from yesterday", code=2).err
     assert "is outside" in worked.run("verify --to 999999999", code=2).err
+
+
+def test_a_cycle_is_told_and_the_state_after_it_is_shown_as_it_was(worked: User) -> None:
+    last = worked.run("cycle --json").json
+    first = worked.run("cycle 1 --json").json
+
+    assert (first["cycle"], first["previous"], first["next"]) == (1, None, 2)
+    assert last["derived_again"]["same"]
+    assert worked.run(f"cycle --seq {first['seq']} --json").json["cycle"] == 1
+    said = worked.run("cycle 1").out
+    assert "KNOWN since the beginning" in said
+    assert "derived again: the same" in said
+    assert "there is no cycle 999,999" in worked.run("cycle 999999", code=2).err
+    assert "is not a whole number" in worked.run("cycle soon", code=2).err
+
+    state = worked.run(f"replay --seq {last['seq']} --json").json
+    assert (state["digest"], state["last_cycle_seq"]) == (last["after"]["digest"], last["seq"])
+    assert {"pools", "budgets", "runs", "waiting", "reservations", "holds", "nodes"} <= state.keys()
+    then = worked.run(f"replay --at {last['time_ms']} --only nodes --node n1 --json").json
+    assert [row["node"] for row in then["nodes"]] == ["n1"]
+    assert "runs" not in then
+    assert "made from" in worked.run(f"replay --seq {last['seq']} --only tree --budget lab/llm").out
+    assert "there is no budget 'lab/lm'" in worked.run("replay --budget lab/lm", code=2).err
+    assert "opened after that" in worked.run("replay --at 1999-01-01", code=2).err
 
 
 def test_doctor_is_content(user: User) -> None:
