@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters import render
+from apportion.adapters.cli import cycles, past
 from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.proving import last_of
@@ -23,7 +24,9 @@ PANEL = "Check and replay"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the verbs, and those that show what the core saw."""
+    past.add_to(app)
+    cycles.add_to(app)
     app.command("snapshot", rich_help_panel=PANEL)(verb(snapshot))
     app.command("doctor", rich_help_panel="Help")(verb(doctor))
     app.command("schema", rich_help_panel="Help")(verb(schema))

@@ -158,6 +158,8 @@ class Table:
         time, which are kept beside the hash: the result is a function of the contents alone, whatever was hashed before.
         """
         pages = -(-self.used // PAGE_ROWS)
+        if not pages and not self._page_hashes:
+            return [np.array([0, *self.free], dtype=np.int64).tobytes()]  # most tables of most clusters are empty
         now = self.block[:, : pages * PAGE_ROWS]  # rows above ``used`` are zero
         if self._hashed.shape[1] < now.shape[1] or len(self._page_hashes) > pages:
             self._hashed = np.full((len(self.names), self.capacity), -1, dtype=np.int64)
