@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from apportion.core.events import WorkloadSubmitted
 
 SHOWN = 5
+SOON_MS = 5_000
 _WITHOUT = "when it would start needs the log, which cannot be read here"
 _BASES = {"limits": "if every job runs as long as it states", "forecast": "if jobs run as long as forecast"}
 
@@ -39,6 +40,12 @@ async def dry_run(source: Opened, place: WritePlace, event: WorkloadSubmitted, o
         return answer
     from apportion.adapters.whatif.forward import Basis, has_forecasts, look_ahead
 
+    if event.service is not None:
+        asked = look_ahead(core, event, place.principal, ahead_ms=SOON_MS)
+        if asked.refusal is not None:
+            _refuse(asked, options)
+        answer.lines += ["", "it would be accepted; how many replicas it has follows its traffic, which is not foretold here"]
+        return answer
     bases: list[Basis] = ["limits", "forecast"] if has_forecasts(core) else ["limits"]
     found = []
     with counting("looking ahead", "hours", quiet=place.as_json) as show:

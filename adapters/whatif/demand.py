@@ -215,7 +215,7 @@ class Survival:
     def __init__(self) -> None:
         self._known: list[int] = []
         self._exceeded: list[int] = []
-        self._steps: list[tuple[int, int]] | None = None
+        self._steps: tuple[list[int], list[int]] | None = None  # values, and the part up to each, both rising
 
     def add(self, value: int, *, known: bool) -> None:
         """Take a value in; not ``known``: the true one is above it."""
@@ -225,15 +225,14 @@ class Survival:
     def beyond(self, value: int, draw_ppm: int) -> int | None:
         """Return the quantile ``draw_ppm`` of the values above ``value``; None where it is above all that are known."""
         if self._steps is None:
-            self._steps = kaplan_meier(self._known, self._exceeded)
-        steps = self._steps
-        place = bisect.bisect_right(steps, (value, PPM))
-        left_ppm = PPM - (steps[place - 1][1] if place else 0)
+            steps = kaplan_meier(self._known, self._exceeded)
+            self._steps = [each for each, _part in steps], [part_ppm for _each, part_ppm in steps]
+        values, parts_ppm = self._steps
+        place = bisect.bisect_right(values, value)
+        left_ppm = PPM - (parts_ppm[place - 1] if place else 0)
         wanted_ppm = PPM - left_ppm * (PPM - draw_ppm) // PPM
-        for each, part_ppm in steps[place:]:
-            if part_ppm >= wanted_ppm and each > value:
-                return each
-        return None
+        found = bisect.bisect_left(parts_ppm, wanted_ppm, lo=place)
+        return values[found] if found < len(values) else None
 
 
 class Needs:

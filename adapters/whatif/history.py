@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from apportion.adapters.whatif.beats import Beats
-from apportion.adapters.whatif.demand import Asked, Attempt, Recorder
+from apportion.adapters.whatif.demand import Attempt, Recorder
+from apportion.adapters.whatif.in_place import note_in_place
 from apportion.core.decisions import (
     CycleBatch,
-    Piece,
     Rejected,
     RunClosed,
     RunPlaced,
@@ -41,8 +41,6 @@ from apportion.core.events import (
     WorkloadSubmitted,
     decode_data,
 )
-from apportion.core.state import schema
-from apportion.core.state.holdings import gpus_of_run
 from apportion.core.units import next_time_ms
 
 if TYPE_CHECKING:
@@ -167,7 +165,7 @@ class Reader:
         self._last_beat: dict[str, int] = {}
         self._beats_every: dict[str, int] = {}
         self._gap: dict[str, int] = {}  # node -> when it was heard last before a gap that is not explained yet
-        _note_in_place(core, self.history)
+        self.history.running = note_in_place(core, self.history.recorder)
         for key, attempt in self.history.running.items():
             self._hold(key, attempt)
 
@@ -294,45 +292,3 @@ class Reader:
         self.history.cycles.append(Cycle(stored.input_seq, batch.time_ms, tuple(stopped), tuple(closed), stored.body))
         if self._watch is not None:
             self._watch(batch)
-
-
-def _note_in_place(core: Core, history: History) -> None:
-    """Note the workloads that wait or run at the start."""
-    state = core.state
-    table, run = state.workload, state.run
-    for name, row in table.row_of.items():
-        service = bool(table.service[row])
-        asked = Asked(
-            state.budget_path(int(table.budget[row])), int(table.gpus_milli[row]), int(table.expected_runtime_ms[row]), 0,
-            service, int(table.submit_ms[row]),
-        )  # fmt: skip
-        history.recorder.began_before(name, asked)
-        at = int(table.run[row])
-        if at < 0 or int(run.state[at]) == schema.ENDED:
-            continue
-        attempt = attempt_of(core, at)
-        history.running[run.keys[at]] = attempt
-        history.recorder.began_before(name, asked, run.keys[at], attempt)
-
-
-def attempt_of(core: Core, row: int) -> Attempt:
-    """Return what the core knows of a run in progress."""
-    state, run = core.state, core.state.run
-    held: dict[str, list[int]] = {}
-    milli = 0
-    alloc = int(run.first_alloc[row])
-    while alloc >= 0:
-        milli = int(state.alloc.milli[alloc])
-        alloc = int(state.alloc.next[alloc])
-    for gpu in gpus_of_run(state, row):
-        held.setdefault(state.node.keys[int(state.gpu.node[gpu])], []).append(int(state.gpu.position[gpu]))
-    pieces = tuple(Piece(node, tuple(gpus), milli) for node, gpus in held.items())
-    workload = int(run.workload[row])
-    progress_ms, resume_ms = int(state.workload.progress_ms[workload]), int(run.resume_ms[row])
-    saved = int(run.checkpoint_gap_ms[row]) > 0
-    saved_at_ms = int(run.checkpoint_ms[row]) if saved else 0
-    return Attempt(
-        int(run.placed_ms[row]), resume_ms, pieces, int(run.started_ms[row]),
-        saved_at_ms - (progress_ms - resume_ms) if saved else 0, progress_ms if saved else 0, saved_at_ms,
-        int(run.stop_by_ms[row]) and core.time_ms,
-    )  # fmt: skip

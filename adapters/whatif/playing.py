@@ -141,7 +141,7 @@ class Play:
                 found.append(item)
         self._at = end
         found += world.until(to_ms)
-        found.sort(key=_in_order)
+        found.sort()  # by instant, then history before what was made, then in order
         return found
 
     def _injections(self, to_ms: int) -> list[Item]:
@@ -226,10 +226,6 @@ def without_collector() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _in_order(item: Item) -> tuple[int, int, int]:
-    return item[0], item[1], item[2]
 
 
 def _ticker(core: Core, history: History) -> str:

@@ -20,7 +20,8 @@ import msgspec
 
 from apportion.adapters.whatif.beats import Item
 from apportion.adapters.whatif.demand import BY_ITSELF, Attempt, Needs
-from apportion.adapters.whatif.history import BEAT, REPORTS, Cycle, Entry, History, attempt_of, event_of
+from apportion.adapters.whatif.history import BEAT, REPORTS, Cycle, Entry, History, event_of
+from apportion.adapters.whatif.in_place import attempt_of
 from apportion.core.decisions import CycleBatch, Piece, RunClosed, RunPlaced, RunStop
 from apportion.core.envelope import subject_of
 from apportion.core.events import (
