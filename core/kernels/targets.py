@@ -110,11 +110,59 @@ def weights(rows: int, parent: I64, share_ppm: I64, weight: I64) -> None:
 
 
 @njit(cache=True)
-def _less(a: I64, b: I64) -> bool:
-    for k in range(len(a)):
-        if a[k] != b[k]:
-            return a[k] < b[k]
-    return False
+def heads_of(targets: int, item_target: I64, alloc_run: I64, cost: I64) -> I64:
+    """Return the heads of items by target, those of one target by the first number of their cost, then ascending."""
+    first, items = np.zeros(targets + 1, dtype=np.int64), 0
+    for entry in range(len(item_target)):
+        if item_target[entry] >= 0:
+            first[item_target[entry] + 1] += 1
+            items += 1
+    for target in range(targets):
+        first[target + 1] += first[target]
+    heads, at = np.empty(items, dtype=np.int64), first.copy()
+    for entry in range(len(item_target)):
+        target = item_target[entry]
+        if target < 0:
+            continue
+        price, place = cost[alloc_run[entry], 0], at[target]
+        while place > first[target] and cost[alloc_run[heads[place - 1]], 0] > price:
+            heads[place] = heads[place - 1]
+            place -= 1
+        heads[place] = entry
+        at[target] += 1
+    return heads
+
+
+@njit(cache=True)
+def by_floor(targets: int, floor: I64) -> I64:
+    """Return the targets that could give what is missing, by their least cost, then ascending: merged in runs that double."""
+    order, count = np.empty(targets, dtype=np.int64), 0
+    for target in range(targets):
+        if floor[target, 0] < NONE_LEFT:
+            order[count] = target
+            count += 1
+    order, other, length = order[:count].copy(), np.empty(count, dtype=np.int64), 1
+    while length < count:
+        for start in range(0, count, 2 * length):
+            a, b, at = start, min(start + length, count), start
+            middle, end = b, min(start + 2 * length, count)
+            while at < end:
+                left = b == end
+                if a < middle and b < end:
+                    one, two, k = order[a], order[b], 0
+                    while k < COSTS and floor[one, k] == floor[two, k]:
+                        k += 1
+                    left = k == COSTS or floor[one, k] < floor[two, k]
+                if left:
+                    other[at] = order[a]
+                    a += 1
+                else:
+                    other[at] = order[b]
+                    b += 1
+                at += 1
+        order, other = other, order
+        length *= 2
+    return order
 
 
 @njit(cache=True)
@@ -141,25 +189,32 @@ def least(
             entry = entry_next[entry]
     for run in range(len(touched)):
         if touched[run] == 1:
-            share[run] = cost[run]
+            for k in range(COSTS):
+                share[run, k] = cost[run, k]
         elif touched[run] > 1:
             share[run] = 0
             share[run, 0] = cost[run, 0] // touched[run]
     mine = np.zeros(COSTS, dtype=np.int64)
     sums = np.zeros(COSTS, dtype=np.int64)
+    most = 0
+    for target in range(targets):
+        if missing[target] < NONE_LEFT:
+            most = max(most, missing[target])
+    best = np.empty((most + 1, COSTS), dtype=np.int64)
     for target in range(targets):
         floor[target, 0] = NONE_LEFT
         need = missing[target]
         if need < 1 or need == NONE_LEFT or count[target] == 0:
             continue
-        best = np.full((need + 1, COSTS), NONE_LEFT, dtype=np.int64)
+        best[: need + 1] = NONE_LEFT
         best[0] = 0
         for i in range(first[target], first[target] + count[target]):
             mine[:] = 0
             entry = item_entry[i]
             gain = item_gain[entry]
             while entry >= 0:
-                mine += share[alloc_run[entry]]
+                for k in range(COSTS):
+                    mine[k] += share[alloc_run[entry], k]
                 entry = entry_next[entry]
             for given in range(need, 0, -1):
                 before = max(0, given - gain)
@@ -167,9 +222,14 @@ def least(
                     continue
                 for k in range(COSTS):
                     sums[k] = best[before, k] + mine[k]
-                if _less(sums, best[given]):
-                    best[given] = sums
-        floor[target] = best[need]
+                k = 0
+                while k < COSTS and sums[k] == best[given, k]:
+                    k += 1
+                if k < COSTS and sums[k] < best[given, k]:
+                    for k in range(COSTS):
+                        best[given, k] = sums[k]
+        for k in range(COSTS):
+            floor[target, k] = best[need, k]
 
 
 @njit(cache=True)

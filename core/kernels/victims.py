@@ -34,9 +34,11 @@ def _less(a: I64, b: I64) -> bool:
 @njit(cache=True)
 def _ahead(targets: int, order: I64, floor: I64) -> I64:
     """Return the sums of the least costs of the targets before each position."""
-    sums = np.zeros((targets + 1, floor.shape[1]), dtype=np.int64)
+    sums = np.empty((targets + 1, floor.shape[1]), dtype=np.int64)
+    sums[0] = 0
     for position in range(targets):
-        sums[position + 1] = sums[position] + floor[order[position]]
+        for k in range(floor.shape[1]):  # written out: an expression over arrays makes a new one each time
+            sums[position + 1, k] = sums[position, k] + floor[order[position], k]
     return sums
 
 
@@ -121,7 +123,10 @@ def search(
     taken = np.zeros(runs, dtype=np.int64)
     given = np.zeros(len(room), dtype=np.int64)
     # per frame: one item taken
-    depth_most = len(item_entry) + 1
+    depth_most, items_most = 1, 0
+    for position in range(targets):
+        items_most = max(items_most, count[order[position]])
+    depth_most += min(len(item_entry), wanted * items_most)
     at_target, at_item = np.zeros(depth_most, dtype=np.int64), np.zeros(depth_most, dtype=np.int64)
     at_depth, at_missing = np.zeros(depth_most, dtype=np.int64), np.zeros(depth_most, dtype=np.int64)
     at_marks = np.zeros(depth_most, dtype=np.int64)

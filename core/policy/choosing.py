@@ -24,7 +24,7 @@ from apportion.core.state import work
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
-from apportion.core.state.wishes import NO_WISH, Places, places_of, wish_of
+from apportion.core.state.wishes import Places, places_of, wish_of
 from apportion.core.units import MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
@@ -62,7 +62,8 @@ def costs_of(state: State, counted_milli: I64, rank: I64, quantum_ms: int) -> I6
 
 def least_plan(state: State, field: Field, workload: int, masked: I64) -> tuple[list[int], list[int]] | None:
     """Return victims and the GPUs that the beneficiary gets; None when there is no plan, or none was found."""
-    masked = masked | _hopeless(state, field, workload)
+    if state.workload.wish[workload]:
+        masked = masked | _hopeless(state, field, workload)
     found = _fill_back(state, workload, *_search(state, field, workload, masked), masked)
     if found is None and _uses_up_more(state, workload):
         found = _fill_back(state, workload, _in_order_of_cost(state, field, workload, masked), False, masked)
@@ -78,8 +79,6 @@ def _uses_up_more(state: State, workload: int) -> bool:
 def _hopeless(state: State, field: Field, workload: int) -> I64:
     """Return 1 per node that lacks what is asked for beside GPUs, or would have too little even with all gone who may go."""
     wish = wish_of(state, workload)
-    if wish == NO_WISH:
-        return np.zeros(state.node.used, dtype=np.int64)
     space = Space.copy(state)
     for run in np.flatnonzero(field.eligible).tolist() if wish.contested else ():
         space.take_out(run)
@@ -136,8 +135,8 @@ def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[lis
     spots = places_of(state, wish, int(table.nodes[workload]))
     units = 0 if wish.loose else each // MILLI
     places = node.used if units else gpu.used
-    missing, blocked = np.zeros(places, dtype=np.int64), np.zeros(gpu.used, dtype=np.int64)
-    item_target, item_gain, following = (np.zeros(alloc.used, dtype=np.int64) for _ in range(3))
+    missing, blocked = np.empty(places, dtype=np.int64), np.empty(gpu.used, dtype=np.int64)
+    item_target, item_gain, following = (np.empty(alloc.used, dtype=np.int64) for _ in range(3))
     used = gpu.column("used_milli")
     entries = target_kernels.collect(
         int(table.pool[workload]), units, each, workload + 1, node.used, node.pool, node.first_gpu, node.gpus, masked, gpu.node,
@@ -146,17 +145,15 @@ def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[lis
     )  # fmt: skip
     if not entries:
         return [], True
-    heads = np.flatnonzero(item_target >= 0)
-    heads = heads[np.lexsort((field.cost[alloc.run[heads], 0], item_target[heads]))]  # the cheap ones first; any order would do
-    share, touched = np.zeros_like(field.cost), np.zeros(state.run.used, dtype=np.int64)
-    floor = np.zeros((places, target_kernels.COSTS), dtype=np.int64)
-    first, count = np.zeros(places, dtype=np.int64), np.zeros(places, dtype=np.int64)
+    heads = target_kernels.heads_of(places, item_target, alloc.run, field.cost)  # the cheap ones first; any order would do
+    share, touched = np.empty_like(field.cost), np.empty(state.run.used, dtype=np.int64)
+    floor = np.empty((places, target_kernels.COSTS), dtype=np.int64)
+    first, count = np.empty(places, dtype=np.int64), np.empty(places, dtype=np.int64)
     target_kernels.least(
         places, missing, len(heads), heads, item_target, item_gain, following, alloc.run, field.cost, share, touched, floor,
         first, count,
     )  # fmt: skip
-    able = np.flatnonzero(floor[:, 0] < target_kernels.NONE_LEFT)
-    order = able[np.lexsort(tuple(floor[able, k] for k in range(target_kernels.COSTS - 1, -1, -1)))]
+    order = target_kernels.by_floor(places, floor)
     domain = spots.within if units or not len(spots.within) else spots.within[gpu.column("node")]
     areas = _areas(int(table.nodes[workload]), missing, order, domain, floor)
     if not areas or areas[0].wanted < 1:
@@ -172,14 +169,15 @@ def _search(state: State, field: Field, workload: int, masked: I64) -> tuple[lis
     for area in areas:
         if area.least >= tuple(best.tolist()):
             break  # so do all that follow
-        for by in (area.order, area.order[np.argsort(floor[area.order, 3], kind="stable")]):
+        for first_try in (True, False):
+            by = area.order if first_try else area.order[np.argsort(floor[area.order, 3], kind="stable")]
             steps = victim_kernels.search(
                 area.wanted, len(by), by, class_of, missing, first, count, heads, item_gain, following, alloc.run, field.cost,
                 share, floor, field.leaf, field.milli, field.room, needed, left, best, chosen,
             )  # fmt: skip
             if steps >= -left:
                 break  # a plan, or the proof that there is none
-        proved = proved and by is area.order and abs(steps) <= left
+        proved = proved and first_try and abs(steps) <= left
         left = max(0, left - abs(steps))
     return [int(run) for run in np.flatnonzero(chosen)], proved
 
@@ -250,7 +248,12 @@ def _areas(nodes: int, missing: I64, order: I64, domain: I64, floor: I64) -> lis
     A plan's targets cost at least their floors, so it costs at least the sum of the ``wanted`` least ones.
     """
     found = []
-    labels = domain if len(domain) else np.zeros(len(missing), dtype=np.int64)
+    if not len(domain):
+        wanted = nodes - int(np.count_nonzero(missing < 1))
+        if wanted > len(order):
+            return []
+        return [Area(wanted, order, tuple(floor[order[: max(0, wanted)]].sum(axis=0).tolist()))]
+    labels = domain
     fits = np.bincount(labels[missing < 1], minlength=int(labels.max(initial=0)) + 1)
     able = np.bincount(labels[order], minlength=len(fits))
     for label in np.flatnonzero(fits + able >= nodes).tolist():
