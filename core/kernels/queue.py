@@ -3,8 +3,11 @@
 Order: budget row ascending, then priority descending, then sequence of submission ascending, then row: replicas of a service
 share a submission. Naive equivalent: ``sorted(rows, key=lambda r: (budget[r], -priority[r], seq[r], r))``.
 
-Pure functions of the arrays given; ``insert`` and ``remove`` shift the array in place and return what they did. The
-caller keeps the count.
+Beside it stands what each asks of a node (``asks``), entry by entry, so that a walk over all of them reads two arrays from end to
+end and nothing else.
+
+Pure functions of the arrays given; ``insert`` and ``remove`` shift both in place and return what they did. The caller keeps the
+count.
 """
 
 from __future__ import annotations
@@ -43,18 +46,18 @@ def _place_of(queue: I64, count: int, row: int, budget: I64, priority: I64, seq:
 
 
 @njit(cache=True)
-def insert(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> int:
-    """Insert ``row``; the array must have room for one more. Returns its position."""
+def insert(queue: I64, asks: I64, count: int, row: int, ask: int, budget: I64, priority: I64, seq: I64) -> int:
+    """Insert ``row``; the arrays must have room for one more. Returns its position."""
     place = _place_of(queue, count, row, budget, priority, seq)
     for position in range(count, place, -1):
-        queue[position] = queue[position - 1]
-    queue[place] = row
+        queue[position], asks[position] = queue[position - 1], asks[position - 1]
+    queue[place], asks[place] = row, ask
     return place
 
 
 @njit(cache=True)
-def merge(queue: I64, count: int, rows: I64, budget: I64, priority: I64, seq: I64) -> None:
-    """Insert many rows, which are in the order of the queue; the array must have room for them.
+def merge(queue: I64, asks: I64, count: int, rows: I64, ask: I64, budget: I64, priority: I64, seq: I64) -> None:
+    """Insert many rows, which are in the order of the queue; the arrays must have room for them.
 
     Naive equivalent: ``insert`` each. Each place is looked for by halving, and what is behind it moves once.
     """
@@ -62,25 +65,25 @@ def merge(queue: I64, count: int, rows: I64, budget: I64, priority: I64, seq: I6
     for k in range(len(rows) - 1, -1, -1):
         place = _place_of(queue, end, rows[k], budget, priority, seq)
         for position in range(end - 1, place - 1, -1):
-            queue[position + k + 1] = queue[position]
-        queue[place + k] = rows[k]
+            queue[position + k + 1], asks[position + k + 1] = queue[position], asks[position]
+        queue[place + k], asks[place + k] = rows[k], ask[k]
         end = place
 
 
 @njit(cache=True)
-def remove(queue: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> bool:
+def remove(queue: I64, asks: I64, count: int, row: int, budget: I64, priority: I64, seq: I64) -> bool:
     """Remove ``row``; its sort key must be what it was at insertion. Returns False when it is not there."""
     place = _place_of(queue, count, row, budget, priority, seq)
     if place >= count or queue[place] != row:
         return False
     for position in range(place, count - 1):
-        queue[position] = queue[position + 1]
-    queue[count - 1] = 0
+        queue[position], asks[position] = queue[position + 1], asks[position + 1]
+    queue[count - 1] = asks[count - 1] = 0
     return True
 
 
 @njit(cache=True)
-def remove_all(queue: I64, count: int, rows: I64, budget: I64, priority: I64, seq: I64) -> tuple[int, int]:
+def remove_all(queue: I64, asks: I64, count: int, rows: I64, budget: I64, priority: I64, seq: I64) -> tuple[int, int]:
     """Remove many rows, in one pass over what is behind the first; returns the new count, and a row that is not there or -1.
 
     Naive equivalent: ``remove`` each.
@@ -97,9 +100,10 @@ def remove_all(queue: I64, count: int, rows: I64, budget: I64, priority: I64, se
     for k in range(len(places)):
         end = places[k + 1] if k + 1 < len(places) else count
         for position in range(places[k] + 1, end):
-            queue[kept] = queue[position]
+            queue[kept], asks[kept] = queue[position], asks[position]
             kept += 1
     queue[kept:count] = 0
+    asks[kept:count] = 0
     return kept, -1
 
 

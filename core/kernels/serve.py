@@ -50,7 +50,8 @@ class Jobs(NamedTuple):
     """Columns of workloads, and the queue."""
 
     queue: I64
-    gone: NDArray[np.uint8]  # per position of it: 1 = it has started in this cycle, whatever ``state`` says
+    asks: I64  # per position of it: milli-GPU of a node, -1 = something else beside GPUs
+    gone: NDArray[np.uint8]  # per position: 1 = it has started in this cycle, whatever ``state`` says
     first: I64  # per budget row, its part of the queue
     last: I64
     state: I64
@@ -603,13 +604,16 @@ def _candidate(
         head, head_ms, spare_us = places.head[leaf], places.until_ms[leaf], places.spare_us[leaf]
     queue, gone, state, waits, counts, shared = jobs.queue, jobs.gone, jobs.state, jobs.waits, room.nodes, room.shared
     instants_ms, holders, profile, shapes, tried_count = room.instants_ms, room.holders, room.profile, tried.shapes, tried.counts[0]
-    most, limit_ms = counts.shape[1], np.empty(counts.shape[1], dtype=np.int64)
+    most, limit_ms, asks = counts.shape[1], np.empty(counts.shape[1], dtype=np.int64), jobs.asks
     _limits(counts, instants_ms, limit_ms)
+    part = WHOLE if most > 1 and counts[0, 1] > 0 else shared[0]  # the most that a fraction may ask for
     for at in range(start, jobs.last[leaf]):
         known = seen[at]
         if known != UNSEEN and (known == OUT or (known == FOR_IDLE) != (idle_cycles == 1)):
             continue
         seen[at] = OUT  # until it is found to be more
+        if 0 <= asks[at] < WHOLE and asks[at] > part:
+            continue
         row = queue[at]
         left_ms = waits[row, LEFT_MS]
         end_ms = now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
@@ -662,20 +666,30 @@ def _limits(counts: I64, instants_ms: I64, limit_ms: I64) -> None:
 def rule_out(jobs: Jobs, room: Room, now_ms: int, seen: NDArray[np.uint8]) -> None:
     """Mark in ``seen`` who needs more of a node than there is for him; starts only take, so that holds for the rest of the cycle.
 
-    One look at each who waits, in which as little as possible is asked: nine of ten go so in a full cluster.
+    One look at each who waits, by what he asks of a node, and at when he would be over only where that makes a difference: nine of
+    ten go so in a full cluster.
     """
-    queue, waits, counts, shared, instants_ms = jobs.queue, jobs.waits, room.nodes, room.shared, room.instants_ms
+    queue, asks, waits, counts, shared, instants_ms = (
+        jobs.queue, jobs.asks, jobs.waits, room.nodes, room.shared, room.instants_ms,
+    )  # fmt: skip
     most, limit_ms = counts.shape[1], np.empty(counts.shape[1], dtype=np.int64)
     _limits(counts, instants_ms, limit_ms)
+    part = 0  # the most that a fraction may ask for
     if most > 1:
         class_ = len(instants_ms)
         while class_ >= 0 and counts[class_, 1] == 0 and shared[class_] == 0:
             class_ -= 1
         limit_ms[0] = -1 if class_ < 0 else NEVER_MS if class_ == len(instants_ms) else instants_ms[class_]
+        part = WHOLE if counts[0, 1] > 0 else shared[0]
     for at in range(len(queue)):
-        row = queue[at]
-        need, left_ms = waits[row, NEED], waits[row, LEFT_MS]
-        if need >= most or (need >= 0 and min(now_ms + left_ms, NEVER_MS) > limit_ms[need]):
+        ask = asks[at]
+        if ask < 0:
+            continue
+        need = ask // WHOLE
+        limit = limit_ms[need] if need < most else -1
+        if limit == NEVER_MS and (need > 0 or ask <= part):
+            continue
+        if limit < 0 or (need == 0 and ask > part) or min(now_ms + waits[queue[at], LEFT_MS], NEVER_MS) > limit:
             seen[at] = OUT
     for k in range(len(room.holders)):
         leaf = waits[room.holders[k], BUDGET]
@@ -828,9 +842,12 @@ def next_of_all(
         if leaf < 0:
             return -1
         at = _next_open(seen, position[leaf], jobs.last[leaf], idle_cycles)
-        if at >= 0:
-            if idle_cycles == 0 and places.known[leaf] == 0:
+        if at >= 0 and idle_cycles == 0 and places.known[leaf] == 0:  # what it keeps matters only where somebody fits
+            places.head[leaf] = -1
+            at = _candidate(jobs, room, places, tried, leaf, at, now_ms, horizon_ms, in_time_free, idle_cycles, seen)
+            if at >= 0:
                 _find_place(jobs, lines, room, ends, places, leaf, now_ms, horizon_ms, starts_ms)
+        if at >= 0:
             at = _candidate(jobs, room, places, tried, leaf, at, now_ms, horizon_ms, in_time_free, idle_cycles, seen)
         if at >= 0:
             position[leaf] = at

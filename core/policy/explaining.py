@@ -49,7 +49,7 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     table, queued = state.workload, state.queued
     if not queued:
         return
-    jobs, now_ms = jobs_of(state, state.queue[:queued]), state.counters.time_ms
+    jobs, now_ms = jobs_of(state, state.queue[:queued], state.asks[:queued]), state.counters.time_ms
     parts_of(state, jobs.first, jobs.last)
     holders = np.array([workload for made in reservations for workload in made.starts_ms], dtype=np.int64)
     marks = np.zeros(queued, dtype=np.uint8)

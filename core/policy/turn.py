@@ -35,7 +35,7 @@ class Turn:
         self.root, self.horizon_ms = int(state.pool.root[pool]), int(state.pool.horizon_ms[pool])
         self.mine = budget.column("pool") == pool
         self.blocked = np.zeros(rows, dtype=np.int64)  # per budget row: lost a run in this cycle
-        self.jobs = jobs_of(state, state.queue[: state.queued].copy())
+        self.jobs = jobs_of(state, state.queue[: state.queued].copy(), state.asks[: state.queued].copy())
         parts_of(state, self.jobs.first, self.jobs.last)
         self.lines = lines_of(state, shares)
         serve.children(rows, pool, budget.pool, budget.parent, self.lines.first_child, self.lines.next_sibling)
@@ -108,11 +108,12 @@ class Turn:
         return ready
 
 
-def jobs_of(state: State, queue: I64) -> serve.Jobs:
+def jobs_of(state: State, queue: I64, asks: I64) -> serve.Jobs:
     """Return the columns of workloads with a queue of which the parts of budgets are not known yet."""
     table, rows = state.workload, state.budget.used
     nothing = np.zeros(len(queue), dtype=np.uint8)
-    return serve.Jobs(queue, nothing, np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), table.state, state.waits)
+    first, last = (np.zeros(rows, dtype=np.int64) for _column in range(2))
+    return serve.Jobs(queue, asks, nothing, first, last, table.state, state.waits)
 
 
 def lines_of(state: State, shares: Shares) -> serve.Lines:

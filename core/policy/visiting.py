@@ -96,7 +96,8 @@ class Line:
 
     def __init__(self, state: State, shares: Shares) -> None:
         self._state = state
-        self._jobs, self._lines = jobs_of(state, state.queue[: state.queued].copy()), lines_of(state, shares)
+        self._jobs = jobs_of(state, state.queue[: state.queued].copy(), state.asks[: state.queued].copy())
+        self._lines = lines_of(state, shares)
         self._ends = ends_of(state)
         parts_of(state, self._jobs.first, self._jobs.last)
 

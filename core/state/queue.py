@@ -33,7 +33,8 @@ def insert_queued(state: State, row: int) -> None:
     _make_room(state, 1)
     _note_wait(state, row)
     table = state.workload
-    queue_kernels.insert(state.queue, state.queued, row, table.budget, table.priority, table.event_seq)
+    ask = -1 if table.cells.wish[row] else table.cells.milli_per_node[row]
+    queue_kernels.insert(state.queue, state.asks, state.queued, row, ask, table.budget, table.priority, table.event_seq)
     state.queued += 1
     state.waiting[table.cells.budget[row]] += 1
     note_told(state, row)
@@ -46,7 +47,9 @@ def insert_all_queued(state: State, rows: list[int]) -> None:
         _note_wait(state, row)
     table, made = state.workload, np.array(rows, dtype=np.int64)
     order = np.lexsort((made, table.event_seq[made], -table.priority[made], table.budget[made]))
-    queue_kernels.merge(state.queue, state.queued, made[order], table.budget, table.priority, table.event_seq)
+    made = made[order]
+    asks = np.where(table.wish[made] > 0, -1, table.milli_per_node[made])
+    queue_kernels.merge(state.queue, state.asks, state.queued, made, asks, table.budget, table.priority, table.event_seq)
     state.queued += len(rows)
     np.add.at(state.waiting, table.budget[made], 1)
     state.untold.add_all(made[(table.reason[made] == 0) | (table.funded_ms[made] > 0)].tolist())
@@ -56,6 +59,7 @@ def _make_room(state: State, count: int) -> None:
     table = state.workload
     while state.queued + count > len(state.queue):
         state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
+        state.asks = np.concatenate((state.asks, np.zeros_like(state.asks)))
     if table.capacity > len(state.waits):
         waits = np.zeros((table.capacity, WAITS), dtype=np.int64)
         waits[: len(state.waits)] = state.waits
@@ -78,7 +82,7 @@ def _note_wait(state: State, row: int) -> None:
 def remove_queued(state: State, row: int) -> None:
     """Take a workload row out of the queue."""
     table = state.workload
-    found = queue_kernels.remove(state.queue, state.queued, row, table.budget, table.priority, table.event_seq)
+    found = queue_kernels.remove(state.queue, state.asks, state.queued, row, table.budget, table.priority, table.event_seq)
     if not found:
         raise KeyError(f"workload row {row} is not queued")
     state.queued -= 1
@@ -90,7 +94,7 @@ def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     """Take many workload rows out of the queue."""
     table = state.workload
     state.queued, missing = queue_kernels.remove_all(
-        state.queue, state.queued, rows, table.budget, table.priority, table.event_seq
+        state.queue, state.asks, state.queued, rows, table.budget, table.priority, table.event_seq
     )
     if missing >= 0:
         raise KeyError(f"workload row {missing} is not queued")

@@ -79,6 +79,8 @@ class State:
     refused: list[AnyDecision] = field(default_factory=list)  # to be written by the next cycle, in order
     # derived: the queue, sorted by (budget row, priority descending, sequence); rows of WorkloadTable
     queue: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+    # beside it, per position: what is asked of a node, milli-GPU; -1 = something else beside GPUs
+    asks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
     queued: int = 0
     waiting: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))  # by budget row: how many are queued
     # rows of who is queued and was never told why, or was told that he would be funded: he is told again when he is no head

@@ -240,6 +240,7 @@ def check_queue(state: State) -> None:
     waiting = [row for row in table.live_rows() if int(table.state[row]) in (schema.PENDING, schema.HELD)]
     expected = queue_order(waiting, table.budget.tolist(), table.priority.tolist(), table.event_seq.tolist())
     assert state.queue[: state.queued].tolist() == expected
+    assert state.asks[: state.queued].tolist() == [-1 if table.wish[row] else int(table.milli_per_node[row]) for row in expected]
     first, last = (np.zeros(state.budget.used, dtype=np.int64) for _column in range(2))
     parts_of(state, first, last)
     other_first, other_last = np.zeros_like(first), np.zeros_like(last)

@@ -111,19 +111,25 @@ def test_many_join_and_leave_the_queue_as_one_by_one(rows: int, data: st.DataObj
     priority = [data.draw(st.integers(-1, 1)) for _ in range(rows)]
     seq = data.draw(st.permutations(range(rows)))
     columns, array, inside = (column(budget), column(priority), column(seq)), np.zeros(rows + 1, dtype=np.int64), list[int]()
+    asks = np.zeros_like(array)
     for _ in range(4):
         coming = [row for row in range(rows) if row not in inside and data.draw(st.booleans())]
-        queue.merge(array, len(inside), column(oracles.queue_order(coming, budget, priority, seq)), *columns)
+        rows_coming = column(oracles.queue_order(coming, budget, priority, seq))
+        queue.merge(array, asks, len(inside), rows_coming, 10 * rows_coming, *columns)
         inside = oracles.queue_order([*inside, *coming], budget, priority, seq)
         assert array[: len(inside)].tolist() == inside
 
         going = [row for row in data.draw(st.permutations(inside)) if data.draw(st.booleans())]
-        count, missing = queue.remove_all(array, len(inside), column(going), *columns)
+        assert asks[: len(inside)].tolist() == [10 * row for row in inside]
+        count, missing = queue.remove_all(array, asks, len(inside), column(going), *columns)
         inside = [row for row in inside if row not in going]
         assert (array[:count].tolist(), int(missing)) == (inside, -1)
+        assert asks[:count].tolist() == [10 * row for row in inside]
         assert not array[count:].any()
+        assert not asks[count:].any()
     if going:
-        assert int(queue.remove_all(array, len(inside), column(going[:1]), *columns)[1]) == going[0], "who is not there is told"
+        missing = queue.remove_all(array, asks, len(inside), column(going[:1]), *columns)[1]
+        assert int(missing) == going[0], "who is not there is told"
 
 
 def busy(nodes: int, seed: int, minutes: int) -> World:

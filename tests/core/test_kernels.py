@@ -198,7 +198,7 @@ def test_a_budget_saves_for_its_first_until_it_would_be_funded(
         column([allowance + int(capped)]), column([allowance]), column([running]), line, line,
     )  # fmt: skip
     waits = column([0, 1, milli, milli // 1_000, 0, 1, serve.NEVER_MS, 0]).reshape(1, -1)
-    jobs = serve.Jobs(line, np.zeros(1, dtype=np.uint8), line, line, column([2]), waits)
+    jobs = serve.Jobs(line, line, np.zeros(1, dtype=np.uint8), line, line, column([2]), waits)
     found = column([0, 0, 0])
 
     serve.place(jobs, lines, ends, 0, 0, -1, 0, horizon_ms, found)
@@ -244,17 +244,18 @@ def test_the_queue_is_sorted_whatever_comes_and_goes(rows: int, data: st.DataObj
     priority = [data.draw(st.sampled_from([0, 0, 1, -1, MAX_PRIORITY, -MAX_PRIORITY])) for _ in range(rows)]
     seq = data.draw(st.permutations(range(rows)))
     columns = column(budget), column(priority), column(seq)
-    array, inside = np.zeros(rows + 1, dtype=np.int64), list[int]()
+    array, asks, inside = np.zeros(rows + 1, dtype=np.int64), np.zeros(rows + 1, dtype=np.int64), list[int]()
     for row in data.draw(st.lists(st.integers(0, max(0, rows - 1)), max_size=3 * rows if rows else 0)):
         if row in inside:
-            assert queue.remove(array, len(inside), row, *columns)
+            assert queue.remove(array, asks, len(inside), row, *columns)
             inside.remove(row)
         else:
-            assert not queue.remove(array, len(inside), row, *columns)
-            queue.insert(array, len(inside), row, *columns)
+            assert not queue.remove(array, asks, len(inside), row, *columns)
+            queue.insert(array, asks, len(inside), row, 10 * row, *columns)
             inside.append(row)
 
         assert list(array[: len(inside)]) == oracles.queue_order(inside, budget, priority, seq)
+        assert list(asks[: len(inside)]) == [10 * row for row in oracles.queue_order(inside, budget, priority, seq)]
 
     first, last = np.full(4, 9, dtype=np.int64), np.full(4, 9, dtype=np.int64)
     queue.segments(array, len(inside), columns[0], first, last)
