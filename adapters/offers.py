@@ -9,7 +9,6 @@ deciding.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,15 +34,13 @@ class _Kind(NamedTuple):
 def offers(core: Core, runtime_ms: int = 0) -> list[dict[str, Any]]:
     """Return per pool what is free and kept, and a row per shape; ``runtime_ms`` is what the work says it runs, 0 = nothing."""
     from apportion.core import ledger
-    from apportion.core.fold.outcomes import apply, apply_all
-    from apportion.core.policy.emit import Emit
+    from apportion.core.engine import emit_into
     from apportion.core.policy.funding import shares_of
     from apportion.core.policy.placing import place_all
 
     state = core.state
     ledger.accrue(state, core.time_ms)
-    emit = Emit(partial(apply, state), partial(apply_all, state))
-    kept = place_all(state, emit, shares_of(state))
+    kept = place_all(state, emit_into(state), shares_of(state))
     return [_pool(state, pool, kept[pool], runtime_ms) for pool in range(state.pool.used)]
 
 

@@ -20,6 +20,7 @@ from apportion.core.errors import ApportionError, Divergence
 from apportion.core.fold.lane import Lane
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.fold.records import fold_record
+from apportion.core.fold.starts import apply_listed
 from apportion.core.policy.cycle import run_cycle
 from apportion.core.policy.due import due_ms
 from apportion.core.policy.emit import Emit
@@ -119,7 +120,7 @@ class Core:
 
     def _decisions(self) -> tuple[AnyDecision, ...]:
         self._require_tick()
-        emit = Emit(partial(apply, self.state), partial(apply_all, self.state))
+        emit = emit_into(self.state)
         run_cycle(self.state, emit)
         return tuple(emit.decisions)
 
@@ -187,6 +188,11 @@ class Core:
             books=ledger.books(state),
         )
         return self.last_batch
+
+
+def emit_into(state: State) -> Emit:
+    """Return an ``Emit`` that folds into a state."""
+    return Emit(partial(apply, state), partial(apply_all, state), partial(apply_listed, state))
 
 
 def _prune(state: State) -> None:

@@ -7,27 +7,19 @@ reached by the core's own phases, on a copy where they change the state, and the
 from __future__ import annotations
 
 import time
-from functools import partial
 
 import msgspec
 
 from apportion.core.decisions import AnyDecision, CycleBatch, RunPlaced
-from apportion.core.engine import Core
-from apportion.core.fold.outcomes import apply, apply_all
+from apportion.core.engine import Core, emit_into
+from apportion.core.fold.outcomes import apply_all
 from apportion.core.policy import planning
 from apportion.core.policy.cycle import before_starts
-from apportion.core.policy.emit import Emit
 from apportion.core.policy.funding import shares_of
 from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.reserving import Reservations
 from apportion.core.policy.starting import count_held_as_running
 from apportion.core.policy.turn import Turn
-from apportion.core.state.state import State
-
-
-def emit_into(state: State) -> Emit:
-    """Return an ``Emit`` as the engine makes it."""
-    return Emit(partial(apply, state), partial(apply_all, state))
 
 
 def victims_for(core: Core, workload: str) -> tuple[float, list[AnyDecision]]:

@@ -8,7 +8,6 @@ several pools, or does not fit the state, they are folded one by one, and the on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from apportion.core.fold.release import drop_hold
 from apportion.core.fold.waiting import dequeue, dequeue_all
 from apportion.core.state import schema
 from apportion.core.state.codes import PAYER_CODE
+from apportion.core.state.started import Started
 from apportion.core.state.state import State
 from apportion.core.state.wishes import wish_of
 from apportion.core.units import MILLI
@@ -108,35 +108,32 @@ def placed(state: State, decision: RunPlaced) -> None:
     choices.forget_told(state, workload)
 
 
-class _Starts(NamedTuple):
-    """Starts as columns: one entry each, per start, per piece or per GPU."""
-
-    workload: I64
-    run_no: I64
-    milli: I64
-    protected_until_ms: I64
-    reserved: I64
-    resume_ms: I64
-    payer: I64
-    node: I64  # per piece
-    gpu: I64  # per GPU
-    each: I64  # milli of it
-    start: I64  # of which start it is
-
-
 def apply_starts(state: State, decisions: Sequence[RunPlaced]) -> None:
     """Fold starts in their order."""
     starts = _columns(state, decisions) if len(decisions) > FEW else None
     if starts is None:
         for decision in decisions:
             placed(state, decision)
-        return
+    else:
+        _apply_columns(state, starts, [state.run_ref(one.workload, one.run) for one in decisions])
+
+
+def apply_listed(state: State, decisions: Sequence[RunPlaced], starts: Started) -> None:
+    """Fold starts that were listed in this cycle, of whom ``starts`` says the same: they fit the state, and ask for GPUs only."""
+    if len(decisions) <= FEW or state.workload.choices[starts.workload].any():
+        apply_starts(state, decisions)
+    else:
+        _apply_columns(state, starts, [state.run_ref(one.workload, one.run) for one in decisions])
+
+
+def _apply_columns(state: State, starts: Started, names: list[str]) -> None:
+    """Fold starts that fit the state, whose runs get these names."""
     now_ms, table, run, alloc, cells = state.counters.time_ms, state.workload, state.run, state.alloc, state.gpu
     ledger.accrue(state, now_ms)
     rows, gpu = starts.workload, starts.gpu
     dequeue_all(state, rows)
     pool, leaf = table.pool[rows], table.budget[rows]
-    runs = run.add_all([state.run_ref(one.workload, one.run) for one in decisions])
+    runs = run.add_all(names)
     allocs = alloc.add_all([""] * len(gpu))
     begins = np.flatnonzero(np.diff(starts.start, prepend=-1))
     for column, values in (
@@ -169,7 +166,7 @@ def apply_starts(state: State, decisions: Sequence[RunPlaced]) -> None:
         column[rows] = 0
 
 
-def _columns(state: State, decisions: Sequence[RunPlaced]) -> _Starts | None:
+def _columns(state: State, decisions: Sequence[RunPlaced]) -> Started | None:
     """Return the starts as columns; None when they are to be folded one by one."""
     row_of, runs, node_of, first_gpu = state.workload.row_of, state.run.row_of, state.node.row_of, state.node.cells.first_gpu
     rows = [row_of.get(one.workload, -1) for one in decisions]
@@ -197,7 +194,7 @@ def _columns(state: State, decisions: Sequence[RunPlaced]) -> _Starts | None:
         [PAYER_CODE[one.payer] for one in decisions], nodes, gpus, each, start,
     )  # fmt: skip
     try:
-        starts = _Starts(*(np.array(column, dtype=np.int64) for column in told))
+        starts = Started(*(np.array(column, dtype=np.int64) for column in told))
     except OverflowError:
         return None
     table = state.workload

@@ -18,6 +18,7 @@ from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of, way_home
 from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
+from apportion.core.state.started import Started
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
 
@@ -128,43 +129,53 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
     count = int(starts.counts[0])
     if not count:
         return 0
-    table, now_ms = state.workload.cells, state.counters.time_ms
-    names, node_names, pool_names, quantum_ms = state.workload.keys, state.node.keys, state.pool.keys, state.pool.cells.quantum_ms
-    node_of, position_of = state.gpu.cells.node, state.gpu.cells.position
-    columns = (starts.workload, starts.why, starts.running, starts.first)
-    rows, whys, running, first = (column[: count + 1].tolist() for column in columns)
-    gpus, allowance = starts.gpus[: first[count]].tolist(), shares.allowance
-    paths = dict[int, tuple[str, int]]()
-    placed = list[RunPlaced]()
-    for number in range(count):
-        row, why, mine = rows[number], whys[number], gpus[first[number] : first[number + 1]]
-        leaf, pool, milli, min_runtime_ms = table.budget[row], table.pool[row], table.gpus_milli[row], table.min_runtime_ms[row]
-        if leaf not in paths:
-            paths[leaf] = state.budget_path(leaf), int(allowance[leaf])
-        path, allowed = paths[leaf]
-        funded = why == serve.WITHIN_ALLOWANCE
-        each, node = min(MILLI, table.milli_per_node[row]), node_of[mine[0]]
-        if node_of[mine[-1]] == node:
-            pieces: tuple[Piece, ...] = (Piece(node_names[node], tuple([position_of[gpu] for gpu in mine]), each),)
-        else:
-            pieces = pieces_of(state, mine, each)
-        placed.append(
-            RunPlaced(
-                workload=names[row],
-                run=table.run_no[row] + 1,
-                budget=path,
-                pool=pool_names[pool],
-                gpus_milli=milli,
-                pieces=pieces,
-                payer=_BUDGET if funded else _UNFUNDED,
-                why=_WHY[why],
-                protected_until_ms=now_ms + (min_runtime_ms if funded else min(min_runtime_ms, quantum_ms[pool])),
-                reserved_gpu_us=gpu_us(milli, min_runtime_ms) if funded else 0,
-                resume_from_ms=table.progress_ms[row],
-                allowance_milli=allowed,
-                running_milli=running[number],
+    table, now_ms, node_names, position_of = state.workload, state.counters.time_ms, state.node.keys, state.gpu.position
+    rows, whys, first = starts.workload[:count], starts.why[:count], starts.first[: count + 1]
+    gpus, sizes = starts.gpus[: first[count]], np.diff(first)
+    leaf, pool, milli, min_runtime_ms = table.budget[rows], table.pool[rows], table.gpus_milli[rows], table.min_runtime_ms[rows]
+    funded = whys == serve.WITHIN_ALLOWANCE
+    until_ms = now_ms + np.where(funded, min_runtime_ms, np.minimum(min_runtime_ms, state.pool.quantum_ms[pool]))
+    reserved_us = np.where(funded, milli * min_runtime_ms, 0)
+    each, run_no, resume_ms = np.minimum(MILLI, table.milli_per_node[rows]), table.run_no[rows] + 1, table.progress_ms[rows]
+    of_start, node = np.repeat(np.arange(count), sizes), state.gpu.node[gpus]
+    begins = np.flatnonzero((np.diff(of_start, prepend=-1) != 0) | (np.diff(node, prepend=-1) != 0))  # of pieces
+    columns = Started(
+        rows, run_no, milli, until_ms, (reserved_us > 0).astype(np.int64), resume_ms,
+        np.where(funded, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED), node[begins], gpus, each[of_start], of_start,
+    )  # fmt: skip
+    pieces = [
+        Piece(node_names[place], tuple(positions[begin:end]), size)
+        for positions in (position_of[gpus].tolist(),)
+        for place, begin, end, size in zip(
+            node[begins].tolist(), begins.tolist(), [*begins[1:].tolist(), len(gpus)], each[of_start[begins]].tolist(), strict=True
+        )
+    ]
+    at = np.searchsorted(begins, first).tolist()  # where the pieces of each start begin
+    names, pools, paths = table.keys, state.pool.keys, {line: state.budget_path(line) for line in dict.fromkeys(leaf.tolist())}
+    placed = [
+        RunPlaced(
+            workload=names[row],
+            run=number,
+            budget=paths[line],
+            pool=pools[home],
+            gpus_milli=size,
+            pieces=tuple(pieces[at[start] : at[start + 1]]),
+            payer=_BUDGET if why == serve.WITHIN_ALLOWANCE else _UNFUNDED,
+            why=_WHY[why],
+            protected_until_ms=until,
+            reserved_gpu_us=reserved,
+            resume_from_ms=resume,
+            allowance_milli=allowed,
+            running_milli=running,
+        )
+        for start, (row, number, line, home, size, why, until, reserved, resume, allowed, running) in enumerate(
+            zip(
+                rows.tolist(), run_no.tolist(), leaf.tolist(), pool.tolist(), milli.tolist(), whys.tolist(), until_ms.tolist(),
+                reserved_us.tolist(), resume_ms.tolist(), shares.allowance[leaf].tolist(), starts.running[:count].tolist(),
+                strict=True,
             )
         )
+    ]
     starts.counts[0] = 0
-    emit.all(placed)
+    emit.starts(placed, columns)
     return count

@@ -99,8 +99,7 @@ def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     if missing >= 0:
         raise KeyError(f"workload row {missing} is not queued")
     np.subtract.at(state.waiting, table.budget[rows], 1)
-    for row in rows.tolist():
-        state.untold.discard(row)
+    state.untold.discard_all(rows.tolist())
 
 
 def note_told(state: State, row: int) -> None:

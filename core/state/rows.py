@@ -43,6 +43,12 @@ class Rows:
         if self._left > _FEW + len(self._rows):
             self._rows, self._left = dict.fromkeys(list(self._rows)), 0
 
+    def discard_all(self, rows: Iterable[int]) -> None:
+        """Take many out."""
+        if self._rows:
+            for row in rows:
+                self.discard(row)
+
     def clear(self) -> None:
         """Take all out."""
         self._rows, self._left = {}, 0

@@ -28,6 +28,12 @@ def key_code(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") >> 1
 
 
+def key_codes(keys: list[str]) -> Column:
+    """Return the same of many."""
+    hashed = b"".join([hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys])
+    return (np.frombuffer(hashed, dtype="<u8") >> np.uint64(1)).astype(np.int64)
+
+
 class Cells:
     """The columns of a table again, for code that touches single cells: ``cells.beat[row]`` is a Python integer.
 
@@ -102,7 +108,7 @@ class Table:
         self.keys.extend(keys[reused:])
         if keys and keys[0]:
             self.row_of.update(zip(keys, taken, strict=True))
-            self.key_code[rows] = [key_code(key) for key in keys]
+            self.key_code[rows] = key_codes(keys)
             if self.renamed is not None:
                 self.renamed.extend(taken)
         return rows

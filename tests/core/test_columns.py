@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from apportion.adapters.cycles.world import World
 from apportion.core.decisions import Piece, RunPlaced
-from apportion.core.engine import Core
+from apportion.core.engine import Core, emit_into
 from apportion.core.errors import InvariantBroken
 from apportion.core.events import BudgetClosed
 from apportion.core.fold import starts as folded_starts
@@ -22,7 +21,6 @@ from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.kernels import pack, queue, room, serve
 from apportion.core.policy import preempting
 from apportion.core.policy.cycle import before_starts
-from apportion.core.policy.emit import Emit
 from apportion.core.policy.funding import Shares, shares_of
 from apportion.core.policy.reserving import Reservations, expected_ends, free_times
 from apportion.core.policy.turn import Turn
@@ -202,7 +200,7 @@ def test_a_start_that_does_not_fit_the_state_is_told_as_one_by_one(what: str) ->
 def moment(nodes: int, seed: int, minutes: int) -> tuple[State, Shares]:
     """Return a state as the passes that place meet it."""
     state = busy(nodes, seed, minutes).core.state
-    emit = Emit(partial(apply, state), partial(apply_all, state))
+    emit = emit_into(state)
     return state, before_starts(state, emit)
 
 
