@@ -66,32 +66,36 @@ def take(left: I64, start: int, buckets: int, amount: int) -> None:
 
 
 @njit(cache=True)
-def _summarise(block: int, left: I64, least: I64, most: I64) -> None:
+def _summarise(block: int, left: I64, rise: I64, least: I64, most: I64) -> None:
     begin, end = block << SHIFT, min((block + 1) << SHIFT, len(left))
     low, high = left[begin], left[begin]
     for t in range(begin + 1, end):
         low, high = min(low, left[t]), max(high, left[t])
-    least[block], most[block] = low, high
+    least[block], most[block] = low + rise[block], high + rise[block]
 
 
 @njit(cache=True)
-def _note_taken(at: int, end: int, amount: int, left: I64, least: I64, most: I64) -> None:
-    """Keep the blocks current of which so much was taken in ``[at, end)``: inside, both ends of a block fell by as much."""
+def _take_blocks(at: int, end: int, amount: int, left: I64, rise: I64, least: I64, most: I64) -> None:
+    """Take so much in ``[at, end)``: of whole blocks in ``rise``, which counts for each of their buckets, of others by bucket."""
     for block in range(at >> SHIFT, ((end - 1) >> SHIFT) + 1):
-        if block << SHIFT >= at and min((block + 1) << SHIFT, len(left)) <= end:
+        begin, behind = block << SHIFT, min((block + 1) << SHIFT, len(left))
+        if begin >= at and behind <= end:
+            rise[block] -= amount
             least[block] -= amount
             most[block] -= amount
         else:
-            _summarise(block, left, least, most)
+            for t in range(max(begin, at), min(behind, end)):
+                left[t] -= amount
+            _summarise(block, left, rise, least, most)
 
 
 @njit(cache=True)
-def _next_below(left: I64, least: I64, t: int, end: int, amount: int) -> int:
+def _next_below(left: I64, rise: I64, least: I64, t: int, end: int, amount: int) -> int:
     """Return the first bucket from ``t`` on, up to ``end``, in which less is left."""
     while t < end:
         if t & (BLOCK - 1) == 0 and least[t >> SHIFT] >= amount:
             t += BLOCK
-        elif left[t] >= amount:
+        elif left[t] + rise[t >> SHIFT] >= amount:
             t += 1
         else:
             return t
@@ -99,9 +103,9 @@ def _next_below(left: I64, least: I64, t: int, end: int, amount: int) -> int:
 
 
 @njit(cache=True)
-def _next_enough(left: I64, most: I64, t: int, amount: int) -> int:
+def _next_enough(left: I64, rise: I64, most: I64, t: int, amount: int) -> int:
     """Return the first bucket from ``t`` on in which so much is left, or how many there are."""
-    while t < len(left) and left[t] < amount:
+    while t < len(left) and left[t] + rise[t >> SHIFT] < amount:
         t += BLOCK if t & (BLOCK - 1) == 0 and most[t >> SHIFT] < amount else 1
     return min(t, len(left))
 
@@ -121,9 +125,10 @@ def plan(
         np.empty(blocks, dtype=np.int64), np.empty(blocks, dtype=np.int64), np.empty(blocks, dtype=np.int64),
         np.empty(blocks, dtype=np.int64),
     )  # fmt: skip
+    rise, rise_whole = np.zeros(blocks, dtype=np.int64), np.zeros(blocks, dtype=np.int64)
     for block in range(blocks):
-        _summarise(block, free, least, most)
-        _summarise(block, whole, least_whole, most_whole)
+        _summarise(block, free, rise, least, most)
+        _summarise(block, whole, rise_whole, least_whole, most_whole)
     known = np.full((KNOWN, 4), -1, dtype=np.int64)  # milli-GPU, nodes, buckets, start
     first = np.zeros(KNOWN, dtype=np.int64)
     for k in range(len(rows)):
@@ -133,23 +138,23 @@ def plan(
         same = known[slot, 0] == need and known[slot, 1] == wanted
         if same:
             t = first[slot]
-        first[slot] = _next_enough(free, most, t, need)
+        first[slot] = _next_enough(free, rise, most, t, need)
         t = first[slot]
         if same and known[slot, 2] <= buckets[k]:
             t = max(t, known[slot, 3])
         at = -1
         while t < len(free):
-            t = _next_enough(free, most, t, need)
-            other = _next_enough(whole, most_whole, t, wanted) if wanted > 0 else t
+            t = _next_enough(free, rise, most, t, need)
+            other = _next_enough(whole, rise_whole, most_whole, t, wanted) if wanted > 0 else t
             if other > t:
                 t = other
                 continue
             end = min(t + buckets[k], len(free))
             if t == end:
                 break
-            short = _next_below(free, least, t, end, need)
+            short = _next_below(free, rise, least, t, end, need)
             if wanted > 0:
-                short = min(short, _next_below(whole, least_whole, t, end, wanted))
+                short = min(short, _next_below(whole, rise_whole, least_whole, t, end, wanted))
             if short == end:
                 at = t
                 break
@@ -160,8 +165,9 @@ def plan(
             known[slot, 3] = at if at >= 0 else len(free)
         if at >= 0:
             end = min(at + buckets[k], len(free))
-            take(free, at, buckets[k], need)
-            _note_taken(at, end, need, free, least, most)
+            _take_blocks(at, end, need, free, rise, least, most)
             if wanted > 0:
-                take(whole, at, buckets[k], wanted)
-                _note_taken(at, end, wanted, whole, least_whole, most_whole)
+                _take_blocks(at, end, wanted, whole, rise_whole, least_whole, most_whole)
+    for t in range(len(free)):
+        free[t] += rise[t >> SHIFT]
+        whole[t] += rise_whole[t >> SHIFT]

@@ -50,8 +50,9 @@ def plan(state: State, turn: Turn) -> tuple[I64, I64]:
     count = serve.fair_order(turn.jobs, turn.lines, turn.root, now_ms, turn.shares.running.copy(), rows, buckets)
     order, starts = rows[:count], np.zeros(count, dtype=np.int64)
     loose = np.concatenate((NO_WISH, state.wish.column("loose") == 1))[table.wish[order]]
+    nodes, each = np.ascontiguousarray(state.waits[order, serve.NODES : serve.EACH + 1].T)
     profile.plan(
-        order, table.gpus_milli, table.nodes, table.milli_per_node, loose, size * MILLI, buckets[:count], turn.profile, whole,
+        np.arange(count, dtype=np.int64), nodes * each, nodes, each, loose, size * MILLI, buckets[:count], turn.profile, whole,
         starts,
     )  # fmt: skip
     starts_ms: I64 = np.where(starts < 0, 0, now_ms + starts * BUCKET_MS)

@@ -20,6 +20,7 @@ from apportion.core.kernels import pages as page_kernels
 Column = NDArray[np.int64]
 
 _FIRST_CAPACITY = 64
+MAX_INT64 = (1 << 63) - 1
 PAGE_ROWS = 64  # divides every capacity
 
 
@@ -31,7 +32,7 @@ def key_code(key: str) -> int:
 def key_codes(keys: list[str]) -> Column:
     """Return the same of many."""
     hashed = b"".join([hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys])
-    return (np.frombuffer(hashed, dtype="<u8") >> np.uint64(1)).astype(np.int64)
+    return np.frombuffer(hashed, dtype="<i8") >> 1 & MAX_INT64
 
 
 class Cells:
