@@ -29,6 +29,30 @@ def _before(instants_ms: I64, end_ms: int) -> int:
 
 
 @njit(cache=True)
+def _last_class(until_ms: int, closes_ms: int, instants_ms: I64) -> int:
+    """Return the last class from which a node is not kept."""
+    last = len(instants_ms)
+    if until_ms > 0:
+        last = min(last, _before(instants_ms, until_ms))
+    if closes_ms > 0:
+        last = min(last, _before(instants_ms, closes_ms))
+    return last
+
+
+@njit(cache=True)
+def _add_up(nodes: I64, shared: I64) -> None:
+    """Count nodes for all classes they are not kept from, and for all numbers they have at least."""
+    classes, most = nodes.shape[0], nodes.shape[1] - 1
+    for one in range(classes - 2, -1, -1):
+        shared[one] = max(shared[one], shared[one + 1])
+        for k in range(most + 1):
+            nodes[one, k] += nodes[one + 1, k]
+    for one in range(classes):
+        for k in range(most - 1, -1, -1):
+            nodes[one, k] += nodes[one, k + 1]
+
+
+@njit(cache=True)
 def measure_free(
     pool: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, until_ms: I64,
     closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64, sums: I64, node_free: I64, node_part: I64, node_last: I64,
@@ -39,7 +63,7 @@ def measure_free(
     And for who keeps these counts current (``serve.Stock``), per node: GPUs free, the most free on one that is in use, and the last
     class the node is not kept from; and per number of GPUs the lowest node on which exactly so many are free.
     """
-    classes, most = nodes.shape[0], nodes.shape[1] - 1
+    most = nodes.shape[1] - 1
     nodes[:] = 0
     shared[:] = 0
     sums[:] = 0
@@ -58,21 +82,30 @@ def measure_free(
                 else:
                     largest = max(largest, WHOLE - used[gpu])
                 sums[0] += WHOLE - used[gpu]
-        last = classes - 1  # the last class it is not kept from
-        if until_ms[node] > 0:
-            last = min(last, _before(instants_ms, until_ms[node]))
-        if closes_ms[node] > 0:
-            last = min(last, _before(instants_ms, closes_ms[node]))
+        last = _last_class(until_ms[node], closes_ms[node], instants_ms)
         node_free[node], node_part[node], node_last[node] = free, largest, last
         lowest[free] = min(lowest[free], node)
         if free == 0 and largest == 0:
             continue
         nodes[last, min(free, most)] += 1
         shared[last] = max(shared[last], largest)
-    for one in range(classes - 2, -1, -1):
-        shared[one] = max(shared[one], shared[one + 1])
-        for k in range(most + 1):
-            nodes[one, k] += nodes[one + 1, k]
-    for one in range(classes):
-        for k in range(most - 1, -1, -1):
-            nodes[one, k] += nodes[one, k + 1]
+    _add_up(nodes, shared)
+
+
+@njit(cache=True)
+def measure_classes(
+    node_free: I64, node_part: I64, node_last: I64, until_ms: I64, closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64
+) -> None:
+    """Fill in the same by class when other nodes are kept than were, and nothing else changed; O(nodes)."""
+    most = nodes.shape[1] - 1
+    nodes[:] = 0
+    shared[:] = 0
+    for node in range(len(node_free)):
+        if node_last[node] < 0:
+            continue  # of another pool
+        last = _last_class(until_ms[node], closes_ms[node], instants_ms)
+        node_last[node] = last
+        if node_free[node] > 0 or node_part[node] > 0:
+            nodes[last, min(node_free[node], most)] += 1
+            shared[last] = max(shared[last], node_part[node])
+    _add_up(nodes, shared)

@@ -177,7 +177,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
             if not stuck_milli[leaf] and not kept_all:
                 reserve(state, turn.reservations, workload)
                 kept_all = int(len(turn.reservations.starts_ms) >= most)
-                turn.measure(turn.room)
+                turn.keep_anew(bound=True)
             serve.note_stuck(jobs, lines, leaf, turn.now_ms, stuck_milli, taken, position, candidate, shapes, count)
         look(np.array([leaf], dtype=np.int64))
 
@@ -223,7 +223,7 @@ def _reserve_ahead(
             serve.choose_all(lines, lines.allowance, lines.running)
         elif reserve(state, reservations, head, int(places.until_ms[leaf])):
             places.known[leaf] = 0  # it now starts when that says so
-    turn.measure()
+    turn.keep_anew(bound=False)
 
 
 def _move_for_heads(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) -> None:

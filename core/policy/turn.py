@@ -93,6 +93,22 @@ class Turn:
         if known is not None and known.sums[3]:
             self.room.evictable[:], self.room.sums[1:3], self.room.sums[3] = known.evictable, known.sums[1:3], serve.BOUND
 
+    def keep_anew(self, *, bound: bool) -> None:
+        """Other nodes are kept than were, and nothing has started: count by class anew. With ``bound`` what was known of what could
+        be freed still bounds it.
+        """
+        made, stock, known = self.reservations, self.stock, self.room
+        classes = len(made.instants_ms) + 1
+        self.room = serve.Room(
+            made.instants_ms, np.empty((classes, known.nodes.shape[1]), dtype=np.int64), np.empty(classes, dtype=np.int64),
+            known.evictable, known.sums, np.array(list(made.starts_ms), dtype=np.int64), self.profile,
+        )  # fmt: skip
+        self.starts_ms = np.array(list(made.starts_ms.values()), dtype=np.int64)
+        room_kernels.measure_classes(
+            stock.free, stock.part, stock.last, stock.until_ms, stock.closes_ms, made.instants_ms, self.room.nodes, self.room.shared
+        )
+        known.sums[3] = serve.BOUND if bound and known.sums[3] else 0
+
     def runs(self) -> serve.Runs:
         """Return the columns of runs, as they are now."""
         run, alloc = self.state.run, self.state.alloc

@@ -100,6 +100,12 @@ def test_starts_take_what_find_gpus_finds_and_leave_what_measuring_anew_finds(
         for name in ("free", "part", "last"):
             assert getattr(stock, name).tolist() == getattr(fresh, name).tolist(), name
         assert (stock.lowest <= fresh.lowest).all()
+    other_ms = column([data.draw(instant) for _ in range(cluster.nodes)])
+    anew, fresh = measured(cluster, stock.used, other_ms, holder, closes_ms)
+    by_class, shared = np.zeros_like(anew.nodes), np.zeros_like(anew.shared)
+    room.measure_classes(stock.free, stock.part, stock.last, other_ms, closes_ms, anew.instants_ms, by_class, shared)
+    assert (by_class.tolist(), shared.tolist()) == (anew.nodes.tolist(), anew.shared.tolist())
+    assert stock.last.tolist() == fresh.last.tolist()
 
 
 @quick
