@@ -104,6 +104,14 @@ def _largest(count: int, victims: I64, milli: I64) -> int:
 
 
 @njit(cache=True)
+def _most_items(targets: int, order: I64, count: I64) -> int:
+    most = 0
+    for position in range(targets):
+        most = max(most, count[order[position]])
+    return most
+
+
+@njit(cache=True)
 def search(
     wanted: int, targets: int, order: I64, class_of: I64, missing: I64, first: I64, count: I64, item_entry: I64, item_gain: I64,
     entry_next: I64, alloc_run: I64, cost: I64, share: I64, floor: I64, leaf: I64, milli: I64, room: I64, needed: I64, limit: int,
@@ -123,10 +131,7 @@ def search(
     taken = np.zeros(runs, dtype=np.int64)
     given = np.zeros(len(room), dtype=np.int64)
     # per frame: one item taken
-    depth_most, items_most = 1, 0
-    for position in range(targets):
-        items_most = max(items_most, count[order[position]])
-    depth_most += min(len(item_entry), wanted * items_most)
+    depth_most = 1 + min(len(item_entry), wanted * _most_items(targets, order, count))
     at_target, at_item = np.zeros(depth_most, dtype=np.int64), np.zeros(depth_most, dtype=np.int64)
     at_depth, at_missing = np.zeros(depth_most, dtype=np.int64), np.zeros(depth_most, dtype=np.int64)
     at_marks = np.zeros(depth_most, dtype=np.int64)
