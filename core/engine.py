@@ -21,6 +21,7 @@ from apportion.core.fold.lane import Lane
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.fold.records import fold_record
 from apportion.core.fold.starts import apply_listed
+from apportion.core.fold.telling import told_all
 from apportion.core.policy.cycle import run_cycle
 from apportion.core.policy.due import due_ms
 from apportion.core.policy.emit import Emit
@@ -192,7 +193,7 @@ class Core:
 
 def emit_into(state: State) -> Emit:
     """Return an ``Emit`` that folds into a state."""
-    return Emit(partial(apply, state), partial(apply_all, state), partial(apply_listed, state))
+    return Emit(partial(apply, state), partial(apply_all, state), partial(apply_listed, state), partial(told_all, state))
 
 
 def _prune(state: State) -> None:

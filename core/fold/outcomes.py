@@ -35,21 +35,18 @@ from apportion.core.decisions import (
     WorkloadRejected,
 )
 from apportion.core.errors import check
-from apportion.core.fold import choices, holds, services, starts
+from apportion.core.fold import choices, holds, services, starts, telling
 from apportion.core.fold.grants import issued
 from apportion.core.fold.nodes import refresh_gpus
 from apportion.core.fold.release import drop_hold, release_run
 from apportion.core.fold.waiting import dequeue, enqueue, enqueue_all
 from apportion.core.fold.wishes import drop_wish
-from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome, Pending
+from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome
 from apportion.core.state import schema
-from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, PENDING_CODE, SUSPEND_CODE
+from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
-from apportion.core.state.queue import note_told
 from apportion.core.state.state import State
 from apportion.core.state.unsettled import note_unsettled, settle
-
-_PROTECTED_RUNS = Pending.PROTECTED_RUNS.value
 
 
 def apply(state: State, decision: AnyDecision) -> None:
@@ -58,12 +55,14 @@ def apply(state: State, decision: AnyDecision) -> None:
 
 
 def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
-    """Fold many: the same as each by itself. Starts, and admissions, that follow each other are folded at once."""
+    """Fold many: the same as each by itself. Starts, admissions, or reasons, that follow each other are folded at once."""
     for kind, group in groupby(decisions, type):
         if kind is RunPlaced:
             starts.apply_starts(state, cast(list[RunPlaced], list(group)))
         elif kind is WorkloadAdmitted:
             _admitted_all(state, cast(list[WorkloadAdmitted], list(group)))
+        elif kind is PendingExplained:
+            _explained_all(state, cast(list[PendingExplained], list(group)))
         else:
             fold = _FOLDS[kind]
             for decision in group:
@@ -115,19 +114,16 @@ def _admitted_all(state: State, decisions: list[WorkloadAdmitted]) -> None:
 
 
 def _explained(state: State, decision: PendingExplained) -> None:
-    cells, row, numbers = state.workload.cells, _workload(state, decision.workload), decision.numbers
-    cells.reason[row] = PENDING_CODE[decision.reason]
-    cells.funded_ms[row] = numbers.get("funded_since_ms", 0)
-    late_ms = told_ms = 0
-    if decision.reason == _PROTECTED_RUNS:
-        late_ms = numbers.get("late_ms", 0)
-        told_ms = numbers["earliest_ms"] - late_ms
-    cells.told_ms[row] = told_ms
-    cells.late_ms[row] = late_ms
-    cells.planned_ms[row] = numbers.get("planned_ms", 0)
-    note_told(state, row)
-    if decision.elsewhere:
-        choices.note_told(state, decision)
+    telling.told(state, decision, _workload(state, decision.workload))
+
+
+def _explained_all(state: State, decisions: list[PendingExplained]) -> None:
+    rows = [state.workload.row_of.get(decision.workload, -1) for decision in decisions]
+    if min(rows) < 0 or len(dict.fromkeys(rows)) < len(rows):
+        for decision in decisions:
+            _explained(state, decision)
+    else:
+        telling.told_all(state, decisions, rows)
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:

@@ -19,6 +19,8 @@ proportional to what changes.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,33 +69,33 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     )  # fmt: skip
     row, ahead, head, slot, class_ = (waiting[:, column].copy() for column in range(5))
     serve.funded_since(jobs, lines_of(state, shares), now_ms, table.hold, schema.HOLD_FUNDED, row, head, table.funded_ms, since_ms)
-    told: dict[tuple[int, int], tuple[Pending, dict[str, int]]] = {}  # by slot and class: numbers may tell of nodes that are kept
+    told: dict[tuple[int, int], Answer] = {}  # by slot and class: numbers may tell of nodes that are kept
     offers = Offers(state)
     code = np.zeros(made_slots + 1, dtype=np.int64)  # the last one for those with a reason of their own
     for number, one in enumerate(rep[:made_slots].tolist()):
-        answer = told[number, int(class_[one])] = _reason(state, reservations, int(row[one]), int(ahead[one]), offers)
-        code[number] = PENDING_CODE[answer[0].value]
+        answer = told[number, int(class_[one])] = _answer(state, reservations, int(row[one]), int(ahead[one]), offers)
+        code[number] = answer.code
     planned = _planned(state, reservations, row, head)
     moved, elsewhere = _moved(planned, table.planned_ms[row]), _elsewhere(state, reservations, row, offers)
     known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row]) & ~moved
     known[[at for at, (news, _reasons) in elsewhere.items() if news]] = False
     fresh = np.flatnonzero(~known)
-    said = list[PendingExplained]()
+    said, rows, cells, nothing = list[PendingExplained](), list[int](), table.cells, (False, ())
     columns = (fresh, waiting[fresh], since_ms[fresh], planned[fresh], moved[fresh])
     for at, (workload, others, _head, number, kind), since, plan_ms, news in zip(
         *(column.tolist() for column in columns), strict=True
     ):
         found = told.get((number, kind)) if number >= 0 else None
         if found is None:
-            found = _reason(state, reservations, workload, others, offers)
+            found = _answer(state, reservations, workload, others, offers)
             if number >= 0:
                 told[number, kind] = found
-        reason, numbers = found[0], dict(found[1])
-        word, cells = reason.value, table.cells
+        reason, numbers = found.reason, dict(found.numbers)
         told_ms = cells.planned_ms[workload]
-        same = PENDING_CODE[word] == cells.reason[workload] and since == cells.funded_ms[workload]
-        other_news, told_of = elsewhere.get(at, (False, ()))
-        if _moved_back(state, workload, reason, numbers) or not same or news or other_news:
+        same = found.code == cells.reason[workload] and since == cells.funded_ms[workload]
+        other_news, told_of = elsewhere.get(at, nothing)
+        back = reason is Pending.PROTECTED_RUNS and _moved_back(state, workload, numbers)
+        if back or not same or news or other_news:
             numbers["ahead"] = others
             if since:
                 numbers["funded_since_ms"] = since
@@ -101,8 +103,9 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
                 numbers["planned_ms"] = plan_ms
             if 0 < told_ms < plan_ms - BUCKET_MS:
                 numbers["moved_from_ms"] = told_ms
-            said.append(PendingExplained(workload=table.keys[workload], reason=word, numbers=numbers, elsewhere=told_of))
-    emit.all(said)
+            said.append(PendingExplained(workload=table.keys[workload], reason=found.word, numbers=numbers, elsewhere=told_of))
+            rows.append(workload)
+    emit.told(said, rows)
 
 
 def _elsewhere(
@@ -131,10 +134,8 @@ def _elsewhere(
     return found
 
 
-def _moved_back(state: State, workload: int, reason: Pending, numbers: dict[str, int]) -> bool:
+def _moved_back(state: State, workload: int, numbers: dict[str, int]) -> bool:
     """Tell whether its reservation is later than it was told, and not just a little; adds how late it is to the numbers."""
-    if reason is not Pending.PROTECTED_RUNS:
-        return False
     table, now_ms = state.workload, state.counters.time_ms
     told_ms, earliest_ms = int(table.told_ms[workload]), numbers.get("earliest_ms", 0)
     if not told_ms:
@@ -164,10 +165,19 @@ def _moved(planned_ms: I64, told_ms: I64) -> NDArray[np.bool_]:
     return result
 
 
-def _reason(
-    state: State, reservations: list[Reservations], workload: int, ahead: int, offers: Offers
-) -> tuple[Pending, dict[str, int]]:
-    return reason_for(state, workload, reservations[int(state.workload.pool[workload])], ahead, offers)
+class Answer(NamedTuple):
+    """A reason, found once for many."""
+
+    reason: Pending
+    numbers: dict[str, int]
+    word: str
+    code: int  # as the column of workloads holds it
+
+
+def _answer(state: State, reservations: list[Reservations], workload: int, ahead: int, offers: Offers) -> Answer:
+    reason, numbers = reason_for(state, workload, reservations[state.workload.cells.pool[workload]], ahead, offers)
+    word = reason.value
+    return Answer(reason, numbers, word, PENDING_CODE[word])
 
 
 def reason_for(

@@ -53,5 +53,7 @@ def note_idle(state: State, emit: Emit) -> None:
 def demoted(state: State) -> NDArray[np.bool_]:
     """Return per run row whether its pool no longer lets a budget pay for it, because it does no work."""
     run = state.run
+    if not run.column("idle_since_ms").any():
+        return np.zeros(run.used, dtype=np.bool_)
     result: NDArray[np.bool_] = (run.column("idle_since_ms") > 0) & (state.pool.idle_demotes[run.column("pool")] == 1)
     return result
