@@ -37,17 +37,13 @@ def collect(
     item_target[:] = -1
     item_gain[:] = 0
     entry_next[:] = -1
-    for node in range(nodes):
-        for k in range(node_gpus[node]):
-            gpu = node_first[node] + k
-            fine = node_pool[node] == pool and masked[node] == 0 and out[gpu] == 0 and (held[gpu] == 0 or held[gpu] == mine)
-            blocked[gpu] = 0 if fine else 1
     entries = 0
     if units == 0:
         for node in range(nodes):
-            for k in range(node_gpus[node]):
-                gpu = node_first[node] + k
-                if blocked[gpu] == 0:
+            if node_pool[node] != pool or masked[node] > 0:
+                continue
+            for gpu in range(node_first[node], node_first[node] + node_gpus[node]):
+                if out[gpu] == 0 and (held[gpu] == 0 or held[gpu] == mine):
                     missing[gpu] = used[gpu] + milli - WHOLE
         for a in range(allocs):
             if alloc_milli[a] > 0 and eligible[alloc_run[a]] > 0 and missing[alloc_gpu[a]] < NONE_LEFT:
@@ -55,15 +51,17 @@ def collect(
                 item_gain[a] = alloc_milli[a]
                 entries += 1
         return entries
+    blocked[:] = 0
     for a in range(allocs):
         if alloc_milli[a] > 0 and eligible[alloc_run[a]] == 0:
             blocked[alloc_gpu[a]] = 1
     for node in range(nodes):
         if node_pool[node] == pool and masked[node] == 0 and node_gpus[node] >= units:
             missing[node] = units
-            for k in range(node_gpus[node]):
-                gpu = node_first[node] + k
-                if blocked[gpu] == 0 and used[gpu] == 0:
+            for gpu in range(node_first[node], node_first[node] + node_gpus[node]):
+                if out[gpu] > 0 or (held[gpu] > 0 and held[gpu] != mine):
+                    blocked[gpu] = 1
+                elif blocked[gpu] == 0 and used[gpu] == 0:
                     missing[node] -= 1
     shared = np.full(len(used), -1, dtype=np.int64)  # first entry of a GPU that several runs share
     piece = np.full(nodes, -1, dtype=np.int64)  # last entry made of a node

@@ -63,11 +63,13 @@ def _take(
     allowed = True
     while entry >= 0:
         run = alloc_run[entry]
-        bound += share[run]
+        for k in range(len(bound)):
+            bound[k] += share[run, k]
         if taken[run] == 0:
             taken[run] = 1
             victims[tally[0]] = run
-            spent += cost[run]
+            for k in range(len(spent)):
+                spent[k] += cost[run, k]
             tally[1] += milli[run]
             y = leaf[run]
             if y >= 0:
@@ -101,6 +103,12 @@ def _largest(count: int, victims: I64, milli: I64) -> int:
     for v in range(count):
         largest = max(largest, milli[victims[v]])
     return largest
+
+
+@njit(cache=True)
+def _note(spent: I64, bound: I64, top: int, at_cost: I64, at_bound: I64) -> None:
+    for k in range(len(spent)):
+        at_cost[top, k], at_bound[top, k] = spent[k], bound[k]
 
 
 @njit(cache=True)
@@ -164,7 +172,7 @@ def search(
                 if steps > limit:
                     return steps if found else -steps
                 # take the item
-                at_cost[top], at_bound[top] = spent, bound
+                _note(spent, bound, top, at_cost, at_bound)
                 at_victims[top] = tally[0]
                 allowed = _take(
                     item_entry[first[target] + j], entry_next, alloc_run, cost, share, leaf, milli, room, taken, victims, tally,
@@ -210,5 +218,5 @@ def search(
             marked_count -= 1
             marked[marks[marked_count]] = 0
         _give_back(at_victims[top], leaf, milli, taken, victims, tally, given, smallest, small_before)
-        spent[:] = at_cost[top]
-        bound[:] = at_bound[top]
+        for k in range(costs):
+            spent[k], bound[k] = at_cost[top, k], at_bound[top, k]
