@@ -7,14 +7,13 @@ the cycle's own phases up to its explanations, with the shares and the reservati
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from apportion.adapters.replaying import OnProgress, core_from, state_at
 from apportion.core.decisions import AnyDecision
-from apportion.core.engine import Core
+from apportion.core.engine import Core, emit_into
 from apportion.core.envelope import Record
 from apportion.core.errors import ApportionError
-from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.policy import funding
 from apportion.core.policy.cycle import before_starts
 from apportion.core.policy.emit import Emit
@@ -76,7 +75,7 @@ class Moment:
 def _begun(core: Core, tick: Record) -> Emit:
     if not core.fold(tick):
         raise NotATick(f"record {tick.seq:,} is no tick that the core accepted, so no cycle was decided at it")
-    return Emit(partial(apply, core.state), partial(apply_all, core.state))
+    return emit_into(core.state)
 
 
 async def moment_at(

@@ -56,7 +56,7 @@ def costs(
     now_ms: int, seq: int, quantum_ms: int, runs: int, may_go: I64, counts_for: I64, milli: I64, checkpoint_ms: I64, placed_ms: I64,
     workload: I64, event_seq: I64, service: I64, rank: I64, cost: I64,
 ) -> None:  # fmt: skip
-    """Fill ``cost`` of who may go, and of nobody else: the seven numbers by which plans are compared.
+    """Fill ``cost`` of who may go: the seven numbers by which plans are compared; ``cost`` is 0 everywhere else.
 
     A replica of a service (``service`` > 0) has no work to save: its traffic is served (``state.work``).
     """

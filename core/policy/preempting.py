@@ -81,7 +81,7 @@ def field_of(state: State, shares: Shares, workload: int) -> tuple[Field | None,
     )  # fmt: skip
     if not loose_milli:
         return None, 0
-    rank, cost = _ranks(state, room, np.flatnonzero(gives)), np.empty((run.used, target_kernels.COSTS), dtype=np.int64)
+    rank, cost = _ranks(state, room, np.flatnonzero(gives)), np.zeros((run.used, target_kernels.COSTS), dtype=np.int64)
     takers.costs(
         now_ms, state.counters.seq, quantum_ms, run.used, may_go, counts_for, run.gpus_milli, run.checkpoint_ms, run.placed_ms,
         run.workload, state.workload.event_seq, state.workload.service, rank, cost,
