@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from apportion.adapters.explaining.moment import Moment
 
 Parts = dict[str, list[dict[str, Any]]]
+COMMANDS_SHOWN = 3
 WAITS = ("pending", "held", "queued")
 
 
@@ -64,13 +65,13 @@ async def why(
         lines += _budget(parts)
     lines += _beyond(known) if known else []
     lines += lines_of(expected, str(workload["budget"])) if expected else []
+    lines += _changes(known) if known else []
     sections = [*_sections(known), *_history(parts)]
     document = {
         "as_of": reply.as_of.document(), "workload": workload, "lines": lines, **parts,
         **({"explanation": known} if known else {}), **({"expected": expected} if expected else {}),
     }  # fmt: skip
-    after = _commands(known) if known else []
-    return Answer(sections, lines, after=after, document=document if place.as_json else None, as_of=reply.as_of)
+    return Answer(sections, lines, document=document if place.as_json else None, as_of=reply.as_of)
 
 
 def _here(workload: str, fast: bool, moment: Moment) -> dict[str, Any] | None:
@@ -198,13 +199,6 @@ def _sections(known: dict[str, Any] | None) -> list[Section]:
                     title=f"what runs on the nodes that would do ({named})", headings={"gpus_here_milli": "GPUs there"},
                     shown=[{**row, "until": until_words(row)} for row in rows], drop=("user", "payer"))
         )  # fmt: skip
-    if "changes" in known:
-        rows = known["changes"]
-        sections.append(
-            Section(rows, ["kind", "what", "cost"], key="changes", flexible="cost",
-                    title=f"the smallest change of each kind that would start it now ({known['trials']} cycles tried)",
-                    headings={"kind": "change", "what": "do", "cost": "then"}, empty="none of those tried would start it now")
-        )  # fmt: skip
     return sections
 
 
@@ -221,10 +215,24 @@ def until_words(run: dict[str, Any]) -> str:
     return until + (f", does no work since {render.when(run['idle_since_ms'])}" if run["idle_since_ms"] else "")
 
 
-def _commands(known: dict[str, Any]) -> list[str]:
-    """Return the commands of the changes, one line each."""
-    lines = [f"  {change['kind']}: {' && '.join(change['commands'])}" for change in known.get("changes", [])]
-    return ["to do that, where COMMAND stands for what it runs:", *lines] if lines else []
+def _changes(known: dict[str, Any]) -> list[str]:
+    """Return what would start it now, with the commands that do it."""
+    if "changes" not in known:
+        return []
+    tried = f"({known['trials']} cycle{'' if known['trials'] == 1 else 's'} tried)"
+    if not known["changes"]:
+        return [f"  no single change of those tried would start it now {tried}"]
+    lines = ["", f"the smallest change of each kind that would start it now {tried}; COMMAND stands for what it runs:"]
+    for change in known["changes"]:
+        lines += [f"  {change['what']}: {change['cost']}", f"    $ {_command(change['commands'])}"]
+    return lines
+
+
+def _command(commands: list[str]) -> str:
+    """Return commands in one line; of many the last, which is about the job's own budget."""
+    if len(commands) <= COMMANDS_SHOWN:
+        return " && ".join(commands)
+    return f"{commands[-1]}   (after {len(commands) - 1} like it for its siblings, which --json has)"
 
 
 def _history(parts: Parts) -> list[Section]:

@@ -28,7 +28,7 @@ CHANGES = {
     "min_runtime": "be protected for {min_runtime_words}",
     "expected_runtime": "state that it runs at most {expected_runtime_words}",
     "node": "take node {node} back into service",
-    "hold": "run {run} of {holder} ends[, which does no work since {idle_since_ms}]: {gpus_milli} of {budget}",
+    "hold": "run {run} of {holder} ends ({gpus_milli} of {budget}[, no work since {idle_since_ms}])",
 }
 TESTS = {
     "pool": ("it is in pool {pool}", "it is in pool {pool}, which the job does not accept"),
