@@ -22,6 +22,7 @@ from apportion.adapters.cli.verbs import ReadPlace, read_verb, whole
 from apportion.adapters.cli.why import until_words
 
 WITHOUT = "who else was considered needs the log, which cannot be read here"
+CHOICE = "chosen is the cheapest set whose GPUs, with what is free, hold the beneficiary as it asks; a cheaper run elsewhere is no help"
 FAIR = "fair"
 
 
@@ -72,8 +73,10 @@ async def why_preempted(
         rows = [{**row, "chosen": (row["workload"], row["run"]) in chosen} for row in found["cheapest"]]
         sections.append(
             Section(rows, ["chosen", "workload", "gpus_milli", "budget", "cost_lost_gpu_us", "until"], key="considered",
-                    title="who could go, the cheapest first", headings={"gpus_milli": "GPUs", "cost_lost_gpu_us": "would lose"},
-                    shown=[_shown(row) for row in rows], empty="nobody else", drop=("until",))
+                    title="who could go, the cheapest first; what was promised nothing counts nothing",
+                    headings={"gpus_milli": "GPUs", "cost_lost_gpu_us": "counts as lost"},
+                    shown=[_shown(row) for row in rows], empty="nobody else", drop=("until",),
+                    after=[CHOICE] if rows else [])
         )  # fmt: skip
     document = {
         "as_of": reply.as_of.document(), "workload": workload, "certificate": proof, "plan": plan, "run": ended, "checks": checks,
