@@ -22,7 +22,7 @@ from apportion.adapters.cli.verbs import ReadPlace, read_verb, whole
 from apportion.adapters.cli.why import until_words
 
 WITHOUT = "who else was considered needs the log, which cannot be read here"
-CHOICE = "chosen is the cheapest set whose GPUs, with what is free, hold the beneficiary as it asks; a cheaper run elsewhere is no help"
+CHOICE = "chosen is the cheapest set whose GPUs, with what is free, hold the beneficiary; cheaper runs on other nodes are no help"
 FAIR = "fair"
 
 

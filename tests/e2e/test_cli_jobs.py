@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from apportion.adapters.cli import writes
+from apportion.adapters.cli.output import Answer
 from apportion.adapters.explaining.commands import submit_words
 from apportion.core.events import WorkloadSubmitted
 from tests.e2e.user import User
@@ -66,16 +68,24 @@ def test_cancel_stops_a_process_with_its_grace(user: User) -> None:
         {"gpus_milli": 8_000, "nodes": 2, "block": True, "within": "rack", "expected_runtime_ms": 1_500},
     ],
 )  # fmt: skip
-def test_a_command_that_is_suggested_asks_for_what_was_tried(user: User, wishes: dict[str, Any]) -> None:
+def test_a_command_that_is_suggested_asks_for_what_was_tried(
+    user: User, wishes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[WorkloadSubmitted] = []
+
+    async def kept(_source: Any, _place: Any, event: WorkloadSubmitted, _options: Any) -> Answer:
+        events.append(event)
+        return Answer()
+
+    monkeypatch.setattr(writes, "dry_run", kept)  # what would come of it here is not asked
     wishes = {"min_runtime_ms": 60_000, **wishes}
     tried = WorkloadSubmitted(workload="imagined-1", budget="lab/llm/olmo", pools=("local",), **wishes)
     words = shlex.split(submit_words(tried).removeprefix("apportion ").removesuffix(" -- COMMAND"))
 
-    event = user.run(" ".join([*words, "--dry-run --json --"]), "true").json["event"]["data"]
+    user.run(" ".join([*words, "--dry-run --"]), "true")
 
-    beside = {"workload": "imagined-1", "command": (), "env": {}, "cwd": "", "name": ""}
-    asked = msgspec.convert({**event, **beside}, WorkloadSubmitted)
-    assert asked == tried
+    beside: dict[str, Any] = {"workload": "imagined-1", "command": (), "env": {}, "cwd": "", "name": ""}
+    assert [msgspec.structs.replace(event, **beside) for event in events] == [tried]
 
 
 def test_a_job_that_waits_says_why_and_what_helps(user: User) -> None:
