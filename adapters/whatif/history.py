@@ -51,6 +51,7 @@ REPORTS = ("run.started", "run.checkpointed", "run.progressed", "run.finished", 
 REPORT_TYPES = (RunStarted, RunCheckpointed, RunProgressed, RunFinished, RunLost)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnknownType, UnknownVersion)
 GRID_LEAST_MS = 1_000
+SAME_KEPT = 4
 GAPS = 5  # twice and a half the usual time between two beats, in halves, is a gap
 
 
@@ -93,6 +94,14 @@ class Pace(NamedTuple):
         if not self.grid_ms:
             return asked_ms + self.offset_ms
         return asked_ms + (self.offset_ms - asked_ms) % self.grid_ms
+
+
+class _Listed(NamedTuple):
+    """What a heartbeat said of GPUs and runs, when one like it was last kept, and how many in a row were."""
+
+    said: tuple[object, ...]
+    kept_ms: int
+    times: int
 
 
 class _Peek(msgspec.Struct, gc=False):
@@ -154,13 +163,20 @@ class History:
 
 
 class Reader:
-    """Fills a ``History``. ``watch`` is shown every batch, decoded."""
+    """Fills a ``History``. ``watch`` is shown every batch, decoded.
 
-    def __init__(self, core: Core, watch: Callable[[CycleBatch], None] | None = None) -> None:
+    ``apart_ms``: of a node's heartbeats that list the same runs one in so long is kept, beside the first ``SAME_KEPT``, which are
+    as many as the core counts before it gives a run up; 0 = all are.
+    """
+
+    def __init__(self, core: Core, watch: Callable[[CycleBatch], None] | None = None, *, apart_ms: int = 0) -> None:
         counters = core.state.counters
         self.history = History(core.snapshot(), core.seq, core.time_ms, bool(counters.stated), core.seq, core.time_ms)
         self._watch = watch
         self._batches: dict[int, StoredBatch] = {}
+        self._apart_ms = apart_ms
+        self._listed: dict[str, _Listed] = {}  # what a node listed last
+        self._left_out: dict[str, Entry] = {}  # the last heartbeat that was left out
         self._on_node: dict[str, dict[str, None]] = {}  # node -> runs that hold GPUs there
         self._last_beat: dict[str, int] = {}
         self._beats_every: dict[str, int] = {}
@@ -178,6 +194,9 @@ class Reader:
 
     def finish(self) -> History:
         """Return the history."""
+        for node in list(self._left_out):
+            self._put_back(node)
+        self.history.entries.sort()
         self.history.recorder.finish(self.history.to_ms)
         return self.history
 
@@ -208,6 +227,10 @@ class Reader:
                 event = decode_data(said.type, said.v, said.data)
             except UNREADABLE:
                 event = None
+        if isinstance(event, NodeHeartbeat) and self._apart_ms and self._says_the_same(event, time_ms):
+            entry = Entry(record.seq, time_ms, kind, self._note(event, time_ms), record.subject, record.body)
+            self._left_out[event.node] = entry  # unless the node falls silent after it
+            return
         history.entries.append(
             Entry(record.seq, time_ms, kind, self._note(event, time_ms), record.subject, record.body)
         )
@@ -233,6 +256,22 @@ class Reader:
             self._lose(event.node, time_ms)
         return f"{event.workload}#{event.run}" if isinstance(event, REPORT_TYPES) else ""
 
+    def _says_the_same(self, event: NodeHeartbeat, time_ms: int) -> bool:
+        """Tell whether a heartbeat may be left out, for it says what the node has said often enough and not long ago."""
+        said, last = (event.gpus_down, event.runs, event.idle_runs), self._listed.get(event.node)
+        if last is None or last.said != said:
+            self._listed[event.node] = _Listed(said, time_ms, 1)
+            return False
+        if last.times < SAME_KEPT or time_ms - last.kept_ms >= self._apart_ms:
+            self._listed[event.node] = _Listed(said, time_ms, last.times + 1)
+            return False
+        return True
+
+    def _put_back(self, node: str) -> None:
+        """Keep the heartbeat that was left out last: it tells when the node was last heard."""
+        if (entry := self._left_out.pop(node, None)) is not None:
+            self.history.entries.append(entry)
+
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def _heard(self, node: str, time_ms: int) -> None:
@@ -243,6 +282,7 @@ class Reader:
         every_ms = self._beats_every.get(node)
         if every_ms is not None and 2 * (time_ms - last_ms) > GAPS * every_ms:
             self._gap[node] = last_ms
+            self._put_back(node)
         self._beats_every[node] = min(every_ms or time_ms - last_ms, time_ms - last_ms)
 
     def _silent(self, node: str, time_ms: int) -> bool:

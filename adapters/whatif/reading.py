@@ -97,7 +97,9 @@ async def read(
 ) -> tuple[History, Measured]:
     """Return the history after ``core`` up to a record, and what was measured of it."""
     measures = Measures(core, core.time_ms)
-    reader, batches, seq = Reader(core, measures.take), _Ahead(decisions, core), core.seq
+    timeout_ms = int(core.state.pool.column("heartbeat_timeout_ms").min())
+    apart_ms = timeout_ms // BEATS_PER_TIMEOUT if to_seq - core.seq > ALL_BEATS else 0
+    reader, batches, seq = Reader(core, measures.take, apart_ms=apart_ms), _Ahead(decisions, core), core.seq
     with without_collector():
         while seq < to_seq:
             records = await events.read(seq, min(READ_EVENTS, to_seq - seq))
@@ -108,7 +110,6 @@ async def read(
             if progress is not None:
                 progress(seq - core.seq, to_seq - core.seq)
     history = reader.finish()
-    if to_seq - core.seq > ALL_BEATS:
-        timeout_ms = int(core.state.pool.column("heartbeat_timeout_ms").min())
-        history.beats = history.beats.thinned(timeout_ms // BEATS_PER_TIMEOUT)
+    if apart_ms:
+        history.beats = history.beats.thinned(apart_ms)
     return history, measures.finish(history.to_ms)

@@ -11,8 +11,10 @@ from apportion.adapters.simulation.trouble import QUIET
 from apportion.adapters.whatif import report
 from apportion.adapters.whatif.calibration import calibrate, document
 from apportion.adapters.whatif.demand import Needs
+from apportion.adapters.whatif.history import Reader
 from apportion.adapters.whatif.playing import Change, Play
 from apportion.core.decisions import CycleBatch
+from apportion.core.envelope import Record
 from apportion.core.events import MemberGranted
 from apportion.core.state import schema
 from tests.projections.history import simulated
@@ -83,6 +85,27 @@ def test_beats_thinned_to_what_a_timeout_needs_move_nobody() -> None:
         past.history.beats = all_of_them
 
     assert lives(batches) == lives(stored(past.logs))
+
+
+@pytest.mark.parametrize("setting", PASTS[:2], ids=name)
+def test_lists_of_runs_that_say_the_same_are_not_needed_so_often(setting: Setting) -> None:
+    core, rest = cut(played_logs(setting), 0.2)
+    reader = Reader(core, apart_ms=80_000)
+    reader.take([_listing(record) for record in rest.records], rest.batches)
+    thin, every = reader.finish(), Reader(core)
+    every.take([_listing(record) for record in rest.records], rest.batches)
+    batches: list[CycleBatch] = []
+
+    Play(thin, Needs(thin.recorder), watch=batches.append).run()
+
+    assert len(thin.entries) < len(every.finish().entries)
+    assert lives(batches) == lives(stored(rest))
+
+
+def _listing(record: Record) -> Record:
+    """Let a heartbeat that lists nothing say so: agents of real nodes always list."""
+    plain = record.subject.endswith("node.heartbeat") and b'"runs"' not in record.body and b'"gpus_down"' not in record.body
+    return record._replace(body=record.body.replace(b'"busy_milli"', b'"gpus_down":[],"busy_milli"')) if plain else record
 
 
 def test_where_nobody_waits_the_model_alone_comes_close_to_every_end() -> None:
