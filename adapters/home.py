@@ -34,6 +34,11 @@ class Home:
         return self.root / "server.json"
 
     @property
+    def http_file(self) -> Path:
+        """JSON ``{url, pid, port}`` of the projector's live reads over HTTP; absent when it does not listen."""
+        return self.root / "http.json"
+
+    @property
     def snapshots(self) -> Path:
         """Snapshots of the core's state."""
         return self.root / "snapshots"

@@ -56,6 +56,7 @@ class UpOptions:
     stop_runs: bool = False
     ingress: bool = False
     beat_ms: int = 5_000
+    http_port: int = 0  # of live reads, on loopback; 0 = a free one
     components: tuple[str, ...] = field(default=("core", "projector", "agent"))
 
 
@@ -175,6 +176,7 @@ class Tree:
                 [
                     *("-m", "apportion.adapters.local.component", name, "--dir", str(self._home.root)),
                     *(agent if name == "agent" else []),
+                    *(["--http", str(options.http_port)] if name == "projector" else []),
                 ],
                 self._home.logs / f"{name}.log",
                 self._tell,

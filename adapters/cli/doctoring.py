@@ -52,7 +52,7 @@ async def examine(place: Place) -> list[Finding]:
         return [*findings, Finding("server", "off", f"none runs for {place.home.root}", "`apportion up` starts one")]
     try:
         async with connected(place) as connection:
-            return [*findings, *await _bus(connection, url)]
+            return [*findings, *await _bus(connection, url, place)]
     except Failure as failure:
         return [*findings, Finding("server", "bad", failure.what, failure.do)]
 
@@ -127,7 +127,7 @@ def _holder(path: object) -> str:
     return "not open" if kind == fcntl.F_UNLCK else f"open in pid {pid}"
 
 
-async def _bus(connection: Connection, url: str) -> list[Finding]:
+async def _bus(connection: Connection, url: str, place: Place) -> list[Finding]:
     from apportion.adapters.bus import topology
 
     findings = []
@@ -159,7 +159,7 @@ async def _bus(connection: Connection, url: str) -> list[Finding]:
         )
         findings.append(Finding(name, state, detail, "" if state == "ok" else "give the stream more room (max_bytes)"))
     findings += await _clock(connection, before_ms)
-    findings += await _readers(connection)
+    findings += await _readers(connection, place)
     return findings
 
 
@@ -184,7 +184,7 @@ async def _clock(connection: Connection, before_ms: int) -> list[Finding]:
     ]  # fmt: skip
 
 
-async def _readers(connection: Connection) -> list[Finding]:
+async def _readers(connection: Connection, place: Place) -> list[Finding]:
     """Ask the projector, and see whether the core keeps up: a decision must follow the newest tick."""
     from apportion.adapters.cli.asking import asked
 
@@ -193,9 +193,27 @@ async def _readers(connection: Connection) -> list[Finding]:
     except Failure as failure:
         return [Finding("projector", "bad", failure.what, failure.do)]
     at = reply.as_of
-    findings = [Finding("projector", "ok" if at.lag < 10_000 else "bad", at.line())]
+    findings = [Finding("projector", "ok" if at.lag < 10_000 else "bad", at.line()), _http(place)]
     if at.lag_ms > 60_000:
         findings.append(
             Finding("core", "bad", f"records wait for {render.duration(at.lag_ms)}", "does `apportion serve` run?")
         )
     return findings
+
+
+def _http(place: Place) -> Finding:
+    """Knock where the projector says that it answers over HTTP."""
+    import socket
+    from urllib.parse import urlsplit
+
+    from apportion.adapters.listening import running
+
+    found = running(place.home)
+    if found is None:
+        return Finding("live reads", "off", "not over HTTP", "`apportion project --http PORT` offers them")
+    host = urlsplit(found.url).hostname or "127.0.0.1"
+    try:
+        socket.create_connection((host, found.port), timeout=1.0).close()
+    except OSError as error:
+        return Finding("live reads", "bad", f"{found.url} does not answer: {error.strerror or error}", "start the projector again")
+    return Finding("live reads", "ok", f"{found.url}/q{', with a token' if found.token else ''}")

@@ -56,6 +56,9 @@ async def up(
         bool, typer.Option("--stop-runs", help="At the end, stop the runs and leave the pool")
     ] = False,
     with_ingress: Annotated[bool, typer.Option("--ingress", help="Answer services over request and reply too")] = False,
+    http: Annotated[
+        int, typer.Option("--http", parser=whole(0, 65_535), metavar="PORT", help="Port of live reads over HTTP; 0 = a free one")
+    ] = 0,
 ) -> Answer:
     """Run it all on this machine: server, core, projector, agent."""
     from apportion.adapters import up as tree
@@ -73,6 +76,7 @@ async def up(
         stop_runs=stop_runs,
         ingress=with_ingress,
         beat_ms=_beat(beat),
+        http_port=http,
     )
     await tree.up(place.home, options, say)
     return Answer()
@@ -131,12 +135,25 @@ async def project(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build the file anew from the log first, beside the old one")
     ] = False,
+    http: Annotated[
+        int | None, typer.Option("--http", parser=whole(0, 65_535), metavar="PORT", help="Answer over HTTP too (0 = a free port)")
+    ] = None,
+    http_host: Annotated[str, typer.Option("--http-host", metavar="ADDRESS", help="Where to listen")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Ask for this bearer token; needed beyond loopback")
+    ] = None,
 ) -> Answer:
     """Run the projector: the DuckDB projection that answers reads."""
     use_kernels()
     from apportion.adapters import projector
+    from apportion.adapters.listening import door
 
-    await projector.serve(place.home, url=_url(place), rebuild=rebuild, ready=lambda line: say(f"ready: {line}"))
+    where = door(http, http_host, token_file) if http is not None else None
+    if where is None and (token_file is not None or http_host != "127.0.0.1"):
+        raise usage("--http-host and --token-file are for --http", "give --http PORT too")
+    await projector.serve(
+        place.home, url=_url(place), rebuild=rebuild, ready=lambda line: say(f"ready: {line}"), http=where
+    )
     return Answer()
 
 

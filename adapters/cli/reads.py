@@ -73,12 +73,20 @@ async def status(
     for row in rows:
         sections.append(_pool_section(row))
         lines.append([*_pool_lines(row), *gap_lines(row), *_idle_lines([held for held in idle if held["pool"] == row["pool"]])])
-    answer = Answer(sections, as_of=reply.as_of)
+    answer = Answer(sections, as_of=reply.as_of, after=_live_reads(place))
     if not rows:
         answer.lines = [_NO_POOL]
     for section, told in zip(sections, lines, strict=True):
         section.after = told
     return answer
+
+
+def _live_reads(place: ReadPlace) -> list[str]:
+    """Return where the same is answered over HTTP."""
+    from apportion.adapters.listening import running
+
+    found = running(place.home) if not place.server else None
+    return [f"live reads: {found.url}/q"] if found is not None else []
 
 
 _WITHOUT = "what the free GPUs are good for needs the log, which cannot be read here"

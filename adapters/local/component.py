@@ -77,8 +77,9 @@ def work(options: argparse.Namespace, ready: Callable[[str], None]) -> Coroutine
         return serve(home, ready=ready)
     if options.name == "projector":
         from apportion.adapters import projector
+        from apportion.adapters.listening import Door
 
-        return projector.serve(home, ready=ready)
+        return projector.serve(home, ready=ready, http=Door(port=options.http) if options.http >= 0 else None)
     if options.name == "ingress":
         return _ingress(options, ready)
     from apportion.adapters.agent.agent import AgentSettings
@@ -108,6 +109,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pool", default="local")
     parser.add_argument("--principal", default="")
     parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--http", type=int, default=-1)  # port of live reads; -1 = none
     parser.add_argument("--beat-ms", type=int, default=10_000)
     options = parser.parse_args(argv)
     keep_kernels_apart()

@@ -1,8 +1,8 @@
-"""The projector: follows both streams into DuckDB and answers named queries over NATS.
+"""The projector: follows both streams into DuckDB and answers named queries over NATS, and over HTTP where it is asked to.
 
-``following`` (streams -> projection), ``answering`` (queries and waits), ``building`` (open, or build anew beside and swap),
-``process`` (all of it as one process, until a signal). DuckDB work is on threads of its own: one that folds and writes, two
-that read; the event loop only moves messages.
+``following`` (streams -> projection), ``answering`` (queries and waits), ``web`` (the same over HTTP), ``building`` (open, or build
+anew beside and swap), ``process`` (all of it as one process, until a signal). DuckDB work is on threads of its own: one that folds
+and writes, two that read; the event loop only moves messages.
 """
 
 from __future__ import annotations

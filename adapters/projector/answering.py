@@ -1,4 +1,4 @@
-"""Named queries over NATS: ``ap.q.<name>`` with JSON parameters, answered from the projection.
+"""Named queries, answered from the projection: over NATS (``ap.q.<name>`` with JSON parameters), and for who else asks here.
 
 Each request runs in a read-only transaction on a cursor of its own, at most ``READERS`` at a time, and is interrupted when it
 takes longer than its limit; so a reader can slow the writer down but not stop it. Answers hold for one decided tick and say
@@ -48,6 +48,7 @@ class Refusal(Exception):
 
     def __init__(self, kind: str, what: str, do: str = "") -> None:
         super().__init__(what)
+        self.kind = kind
         self.document = {"error": {"kind": kind, "what": what, "do": do}}
 
 
@@ -108,16 +109,9 @@ class Answering:
     async def _answer(self, message: Msg) -> None:
         name = message.subject.rpartition(".")[2]
         try:
-            document = await self._document(name, message.data)
+            document = await self.ask(name, _params(message.data))
         except Refusal as refusal:
             document = refusal.document
-        except QueryRefused as refused:
-            kind = "stale" if "not projected yet" in str(refused) else "usage"
-            document = Refusal(kind, str(refused)).document
-        except Exception as error:
-            logger.exception("query %s failed", name)
-            what = f"query {name} failed: {type(error).__name__}: {str(error)[:500]}"
-            document = Refusal("failed", what, "`apportion doctor` looks at the projector").document
         await self._send(message.reply, document)
 
     async def _send(self, reply: str, document: dict[str, Any]) -> None:
@@ -125,8 +119,42 @@ class Answering:
         for number, part in enumerate(parts, 1):
             await self._client.publish(reply, part, headers={PART_HEADER: f"{number}/{len(parts)}"})
 
-    async def _document(self, name: str, data: bytes) -> dict[str, Any]:
-        params = _params(data)
+    @property
+    def readable_seq(self) -> int:
+        """The tick that answers hold for when no other is asked for; 0 while the projection cannot be read."""
+        return self._follower.readable_seq if self._follower is not None else 0
+
+    async def ask(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer as a document: columns, types, rows, as_of. Raises ``Refusal``."""
+        try:
+            return await self._document(name, params)
+        except QueryRefused as refused:
+            raise Refusal("stale" if "not projected yet" in str(refused) else "usage", str(refused)) from None
+        except Refusal:
+            raise
+        except Exception as error:
+            logger.exception("query %s failed", name)
+            what = f"query {name} failed: {type(error).__name__}: {str(error)[:500]}"
+            raise Refusal("failed", what, "`apportion doctor` looks at the projector") from error
+
+    async def freshness(self) -> dict[str, int]:
+        """Return how far answers reach now, as ``as_of`` of an answer. Raises ``Refusal`` while nothing can be read."""
+        follower = await self._fresh()
+        return await self._as_of(follower, AsOf(follower.readable_seq, follower.projection.position.time_ms))
+
+    async def _fresh(self) -> Follower:
+        """Return the follower once what is committed can be read."""
+        follower = self._follower
+        if follower is None:
+            raise Refusal("stale", f"the projection cannot be read yet: {self.building}", "ask again in a moment")
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await follower.fresh()
+        except TimeoutError:
+            raise Refusal("time", f"the projection did not become readable within {LIMIT_S:g} s", "ask again") from None
+        return follower
+
+    async def _document(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
         follower = self._follower
         if follower is None:
             raise Refusal("stale", f"the projection cannot be read yet: {self.building}", "ask again in a moment")
@@ -139,11 +167,7 @@ class Answering:
         if name == "decision_of" and params.get("wait_ms") is not None:
             event_seq = params["event_seq"] = _count(params, "event_seq")
             await follower.reach(event_seq, _timeout_s(params, "wait_ms"))
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await follower.fresh()
-        except TimeoutError:
-            raise Refusal("time", f"the projection did not become readable within {LIMIT_S:g} s", "ask again") from None
+        follower = await self._fresh()
         seq, at_ms = _optional(params, "seq"), _optional(params, "at_ms")
         document, at = await self._read(name, seq, at_ms, params)
         document["as_of"] = await self._as_of(follower, at)

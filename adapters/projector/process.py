@@ -1,7 +1,7 @@
 """The projector as a process: ``apportion project``.
 
-Composition only: bus, projection, follower, answers, published copies, signals. SIGTERM and an interrupt end it after the
-commit in progress, with a last copy, whether a server answers or not; a kill at any moment loses nothing, because rows and
+Composition only: bus, projection, follower, answers, live reads, published copies, signals. SIGTERM and an interrupt end it after
+the commit in progress, with a last copy, whether a server answers or not; a kill at any moment loses nothing, because rows and
 position are one transaction.
 """
 
@@ -18,6 +18,7 @@ from apportion.adapters import ending
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.explaining.serving import Explainer
 from apportion.adapters.home import Home
+from apportion.adapters.listening import Door, bound, listening
 from apportion.adapters.projector.answering import Answering
 from apportion.adapters.projector.building import open_or_build
 from apportion.adapters.projector.following import Follower
@@ -41,17 +42,18 @@ async def serve(
     rebuild: bool = False,
     publish_every_s: float = PUBLISH_EVERY_S,
     ready: Callable[[str], None] | None = None,
+    http: Door | None = None,
 ) -> None:
     """Project the log at ``url`` (empty: the home's embedded server) until a signal ends it.
 
-    ``rebuild`` builds the file anew first. ``ready`` is called with one line when queries are answered. Raises
-    ``ApportionError`` for what a person must look at.
+    ``rebuild`` builds the file anew first. ``ready`` is called with one line when queries are answered. ``http`` is where live
+    reads listen, None for nowhere. Raises ``ApportionError`` for what a person must look at.
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     name = "apportion project"
     async with await (Bus.open(url, name=name) if url else Bus.at_home(home, name=name)) as bus:
-        projector = Projector(home, bus, publish_every_s=publish_every_s, ready=ready)
+        projector = Projector(home, bus, publish_every_s=publish_every_s, ready=ready, http=http)
         with ending.on_signals(name, projector.stop, END_WITHIN_S):
             await projector.run(rebuild=rebuild)
 
@@ -60,12 +62,15 @@ class Projector:
     """All parts around one file; a broken file is replaced by a new one, a few times, without ending the process."""
 
     def __init__(
-        self, home: Home, bus: Bus, *, publish_every_s: float = PUBLISH_EVERY_S, ready: Callable[[str], None] | None = None
-    ) -> None:
+        self, home: Home, bus: Bus, *, publish_every_s: float = PUBLISH_EVERY_S, ready: Callable[[str], None] | None = None,
+        http: Door | None = None,
+    ) -> None:  # fmt: skip
         self._home = home
         self._bus = bus
         self._publish_every_s = publish_every_s
         self._ready = ready
+        self._http = http
+        self._url = ""
         self._stopping = asyncio.Event()
         self._follower: Follower | None = None
         explainer = Explainer(bus.events, bus.decisions, DiskSnapshots(home.snapshots))
@@ -78,7 +83,19 @@ class Projector:
             self._follower.stop()
 
     async def run(self, *, rebuild: bool = False) -> None:
-        """Project and answer until ``stop``."""
+        """Project and answer until ``stop``. Raises ``CannotListen`` when live reads cannot be offered as asked."""
+        if self._http is None:
+            await self._run(rebuild)
+            return
+        from apportion.adapters.projector.web import app
+
+        with bound(self._home, self._http) as (listener, url):
+            self._url = url
+            logger.info("live reads at %s/q", url)
+            async with listening(app(self._answering, self._home.published, self._http.token), listener):
+                await self._run(rebuild)
+
+    async def _run(self, rebuild: bool) -> None:
         await self._answering.open()
         try:
             for attempt in range(REBUILDS_MAX + 1):
@@ -130,7 +147,7 @@ class Projector:
         while follower.projection.position.decision_seq < last:
             await asyncio.sleep(0.02)
         await self._answering.follow(follower)
-        line = f"projection at seq {follower.projection.position.seq}"
+        line = f"projection at seq {follower.projection.position.seq}" + (f"  {self._url}/q" if self._url else "")
         logger.info("ready: %s", line)
         if self._ready is not None:
             self._ready(line)
