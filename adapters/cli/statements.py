@@ -1,4 +1,4 @@
-"""``statement``: what a budget had, got, paid and has left over a period, line by line, as text, CSV, JSON or a page.
+"""``statement``: what a budget had, got, paid and has left over a period, line by line, as text, CSV, JSON, Parquet or a page.
 
 Asks the projection for both ends and for the lines, and lets ``adapters.statement`` put them together, which refuses what does
 not add up. Nothing is worked out here.
@@ -12,11 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters import render
-from apportion.adapters.cli.asking import Opened, opened
+from apportion.adapters.cli.asking import Opened, Reply, opened
+from apportion.adapters.cli.bills import compared
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.periods import FORMS, Period, period_of
+from apportion.adapters.cli.querying import PARQUET, save_parquet
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
 from apportion.adapters.statement import Statement, statement
 from apportion.adapters.statement_words import closing_lines, heading_lines, shown_line
@@ -44,6 +46,11 @@ async def show(
     period: Annotated[str, typer.Option("--period", metavar="PERIOD", help=FORMS)] = "this-month",
     pool: Annotated[str, typer.Option("--pool", metavar="POOL", help="Only this pool [default: each it is in]")] = "",
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as one page too")] = None,
+    parquet: PARQUET = None,
+    as_known: Annotated[
+        str,
+        typer.Option("--as-known", metavar="SEQ|TIME", help="Compare the period's bill as it was known then with now"),
+    ] = "",
 ) -> Answer:
     """Print a budget's statement: opening balance, each run, grants, closing balance."""
     async with opened(place) as source:
@@ -55,6 +62,10 @@ async def show(
             raise usage(
                 f"budget {budget} is not in pool {pool!r}", f"it is in {', '.join(str(row['pool']) for row in found)}"
             )
+        if as_known:
+            if html is not None or parquet is not None:
+                raise usage("--as-known compares two bills, and has no --html and no --parquet", "use --csv or --json")
+            return await compared(source, place, budget, sorted(pools), span, as_of, as_known)
         made = [await _one(source, budget, name, span, as_of) for name in sorted(pools)]
     after = []
     if html is not None:
@@ -62,11 +73,20 @@ async def show(
 
         _write(html, page(made, as_of.line()))
         after = [f"written to {html}"]
+    if parquet is not None:
+        lines = [row for one in made for row in one.table()]
+        after.append(save_parquet(parquet, Reply(list(lines[0]), lines, as_of, {"types": _types(lines)})))
     sections = [section for one in made for section in _sections(one)]
     if place.form.as_csv or place.form.only:
         rows = [row for one in made for row in one.table()]
         sections = [Section(rows, list(rows[0]))]
     return Answer(sections, after=after, document=_document(place, made, as_of), as_of=as_of)
+
+
+def _types(lines: list[dict[str, Any]]) -> list[str]:
+    """Return the SQL types of a statement's columns, the same whatever is in it: integers but for words."""
+    words = {"pool", "statement_of", "kind", "workload", "name", "user", "budget", "outcome", "other", "reason"}
+    return ["VARCHAR" if name in words else "BIGINT" for name in lines[0]]
 
 
 def _document(place: ReadPlace, made: list[Statement], as_of: AsOf) -> dict[str, Any] | None:
