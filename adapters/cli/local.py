@@ -15,7 +15,7 @@ import typer
 
 from apportion.adapters.cli.asking import no_server, server_url
 from apportion.adapters.cli.failure import FAILED, usage
-from apportion.adapters.cli.output import Answer
+from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import Place, lasting, principal_now, use_kernels, verb, whole
 
 PANEL = "Run it"
@@ -251,8 +251,11 @@ async def bench(
             asked = f"{type(default).__name__}, such as {key}={default}"
             raise usage(f"{key}={value} is no value for this option of {name}", f"it takes {asked}")
     result: dict[str, Any] = await asyncio.to_thread(module.run, **options)
-    lines = [f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}" for key, value in result.items()]
-    return Answer(lines=lines, document=result)
+    tables = {key: value for key, value in result.items() if isinstance(value, list) and value and isinstance(value[0], dict)}
+    told = {key: value for key, value in result.items() if key not in tables}
+    lines = [f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}" for key, value in told.items()]
+    sections = [Section(rows, list(rows[0]), key=key, raw=True) for key, rows in tables.items()]
+    return Answer(sections, lines, document=result)
 
 
 def _signature(module: Any) -> str:
