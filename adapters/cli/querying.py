@@ -63,9 +63,12 @@ async def query(
     _missing(asked, params)
     async with opened(place) as source:
         reply = await source.ask(name, **params)
-    after = [save_parquet(parquet, reply)] if parquet is not None else []
+    documents = [name for name in reply.columns if any(isinstance(row[name], dict) for row in reply.rows)]
+    after = [f"not in the table: {', '.join(documents)}; --json, --csv or -o {','.join(documents)} shows it"] if documents else []
+    after += [save_parquet(parquet, reply)] if parquet is not None else []
     more = {"query": name, "question": asked.question, "parameters": params}
-    section = Section(reply.rows, list(reply.columns), empty="no rows")
+    columns = [name for name in reply.columns if name not in documents or place.form.only]
+    section = Section(reply.rows, columns, empty="no rows")
     return Answer([section], after=after, more=more, as_of=reply.as_of)
 
 
