@@ -27,6 +27,7 @@ from apportion.projections import queries, storage
 from tests.adapters.test_projector import fill, projecting
 from tests.projections.history import simulated
 
+PATIENCE_S = 180.0  # for a machine that is busy
 RunAsync = Callable[[Coroutine[Any, Any, Any]], Any]
 LOGS = {"hours": 6, "nodes": 2, "rough": False}
 
@@ -79,7 +80,7 @@ class Played:
         self.thread.start()
 
     def do(self, step: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(step, self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(step, self.loop).result(PATIENCE_S)
 
 
 @asynccontextmanager
@@ -94,6 +95,7 @@ async def offered(url: str, home: Home, **door: Any) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="module")
 def client(nats_module_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Played, Home]]:
+    simulated(41, **LOGS)  # before anybody waits for it: its kernels may have to be compiled
     played = Played()
     home = Home.of(tmp_path_factory.mktemp("web")).ensure()
     offering = offered(nats_module_server.url, home)
