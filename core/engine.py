@@ -17,6 +17,7 @@ from apportion.core import ledger
 from apportion.core.decisions import AnyDecision, CycleBatch, decode_batch, encode_batch
 from apportion.core.envelope import Record, encode
 from apportion.core.errors import ApportionError, Divergence
+from apportion.core.fold.columns import Columns
 from apportion.core.fold.lane import Lane
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.fold.records import fold_record
@@ -41,6 +42,7 @@ class Core:
         self.state = state
         self._lane = Lane(state)
         self.last_batch: CycleBatch | None = None
+        self._chain_missing = False  # records were folded whose chain is not computed: the next batch has it
 
     @classmethod
     def new(cls) -> Core:
@@ -53,11 +55,13 @@ class Core:
         return cls(snapshot.load(data))
 
     def snapshot(self) -> bytes:
-        """Return the state as self-checking bytes; possible after any record."""
+        """Return the state as self-checking bytes; possible after any record (not of columns, before their batch)."""
+        self._require_chain()
         return snapshot.dump(self.state)
 
     def digest(self) -> str:
         """Return the hex digest of the state's physical bytes."""
+        self._require_chain()
         return digest(self.state)
 
     @property
@@ -111,6 +115,24 @@ class Core:
                     break
         return index
 
+    def fold_columns(self, columns: Columns, start: int = 0) -> int:
+        """Fold from position ``start`` of ``columns`` up to and including the first accepted tick; returns the position after it.
+
+        The state is the one of ``fold`` but for the chain over the records, which is not computed: only ``trust`` may follow, with
+        the batch that answers the tick, and takes the chain from it. Until then the core can neither be saved nor decide.
+        """
+        state, index = self.state, start
+        if state.counters.tick_pending and start < columns.count:
+            self.fold(columns.record(start))  # raises, with the reason
+        while index < columns.count:
+            self._chain_missing = True
+            index = self._lane.fold_columns(columns, index)
+            if index < columns.count:
+                index += 1
+                if fold_record(state, columns.record(index - 1)):
+                    break
+        return index
+
     def decide(self) -> bytes:
         """Decide the pending cycle, fold its decisions, and return the exact bytes for DECISIONS."""
         return encode_batch(self._finish(self._decisions()))
@@ -121,6 +143,7 @@ class Core:
 
     def _decisions(self) -> tuple[AnyDecision, ...]:
         self._require_tick()
+        self._require_chain()
         emit = emit_into(self.state)
         run_cycle(self.state, emit)
         return tuple(emit.decisions)
@@ -135,6 +158,9 @@ class Core:
         stored = decode_batch(body)
         if stored.seq != self.seq:
             raise Divergence(self.seq, "the tick answered", str(stored.seq), str(self.seq))
+        if self._chain_missing:
+            self.state.chain, self._chain_missing = bytes.fromhex(stored.chain), False
+            self.state.unchained.clear()
         try:
             apply_all(self.state, stored.decisions)
         except (KeyError, ValueError, IndexError) as error:
@@ -167,6 +193,10 @@ class Core:
     def _require_tick(self) -> None:
         if not self.state.counters.tick_pending:
             raise ApportionError(f"no cycle is pending at seq {self.seq}; fold records until fold() returns True")
+
+    def _require_chain(self) -> None:
+        if self._chain_missing:
+            raise ApportionError(f"at seq {self.seq} the chain over the records is not known before their batch is trusted")
 
     def _finish(self, decisions: tuple[AnyDecision, ...], known_digest: str | None = None) -> CycleBatch:
         """Close the cycle in the state, check the books, and make the batch; hashes the state unless its digest is trusted."""

@@ -23,6 +23,8 @@ from apportion.core.errors import LogMismatch
 
 HEARTBEAT = ".node.heartbeat"
 LEVEL = 6
+_NONE = np.zeros(0, dtype=np.int64)
+_NOTHING = np.zeros(0, dtype=np.uint8)
 _TOLD = (("regular", code.REGULAR), ("who", code.WHO), ("stored", code.STORED_MS))  # of every record
 _FOLDED = (("at", code.AT_MS), ("beat", code.BEAT), ("down", code.DOWN), ("tail", code.TAIL), ("id", code.ID))  # of heartbeats
 _AMOUNTS = (("busy", code.BUSY), ("memory", code.MEMORY), ("watts", code.WATTS))  # of heartbeats, node by node
@@ -114,6 +116,8 @@ class Sheet:
         """Read what a fold looks at; ``section`` gives a section's text. Raises ``LogMismatch`` where they do not fit."""
         self.subjects = subjects
         self._expected = expected
+        self._ids = _NOTHING  # until the bytes are wanted
+        self._places: code.I64 | None = None  # of the others: the number of each record among them, then where each ends
         self._section = section
         self.nodes, self.node_starts = nodes_of(subjects)
         self.fields = np.zeros((code.FIELDS, count), dtype=np.int64)
@@ -145,13 +149,15 @@ class Sheet:
             raise LogMismatch(f"its column {name} has not {len(values)} numbers")
         return values
 
-    def joined(self) -> tuple[bytes, list[int]]:
-        """Return all bodies in one text, byte for byte, and where each ends."""
-        fields, subjects = self.fields, len(self.subjects)
+    def _complete(self) -> None:
+        """Read what only the bytes need: amounts and ids. Once."""
+        if self._ids is not _NOTHING:
+            return
+        fields = self.fields
         order = np.argsort(fields[code.WHO, self.regular], kind="stable")
         for name, row in _AMOUNTS:
             fields[row, self.regular[order]] = self._numbers(name, len(order))
-        code.untangle_amounts(fields, subjects, self._expected.slope)
+        code.untangle_amounts(fields, len(self.subjects), self._expected.slope)
         ids = self._section("ids")
         explicit = self.regular[fields[code.ID, self.regular] == 1]
         sizes = np.array([len(text) for text in ids.split(b"\n")] if len(explicit) else [], dtype=np.int64)
@@ -159,21 +165,41 @@ class Sheet:
             raise LogMismatch("it has not as many ids as heartbeats that need one")
         fields[code.ID_LENGTH, explicit] = sizes
         fields[code.ID, explicit] = np.cumsum(sizes + 1) - sizes - 1
-        size = int(self.lengths.sum() + fields[code.DOWN_LENGTH : code.ID_LENGTH + 1 : 2].sum())
-        size += len(self.regular) * 8 * (code.MOST_DIGITS + 24)
-        size += 2 * int(np.diff(self.node_starts)[fields[code.WHO, self.regular]].sum()) + 1024
-        out, ends = np.empty(size, dtype=np.uint8), np.empty(fields.shape[1], dtype=np.int64)
+        self._ids = np.frombuffer(ids + b"\0", dtype=np.uint8)
+
+    def _text(self, fields: code.I64, lengths: code.I64, bodies: code.U8) -> tuple[bytes, list[int]]:
+        """Return the bodies of some records in one text, byte for byte, and where each ends."""
+        regular = fields[code.REGULAR] == 1
+        nodes = np.diff(self.node_starts)[fields[code.WHO, regular]]
+        size = int(lengths.sum() + fields[code.DOWN_LENGTH : code.ID_LENGTH + 1 : 2, regular].sum() + 2 * nodes.sum())
+        size += 8 * (len(nodes) + 1) * (code.MOST_DIGITS + 24)
+        out, ends = np.empty(size, dtype=np.uint8), np.empty(len(regular), dtype=np.int64)
         filled = code.put_together(
-            fields, self.lengths, self.bodies, self.nodes, self.node_starts, self.fragments,
-            np.frombuffer(ids + b"\0", dtype=np.uint8), out, ends,
+            fields, lengths, bodies, self.nodes, self.node_starts, self.fragments, self._ids, out, ends
         )  # fmt: skip
         if filled < 0:
             raise LogMismatch("its bodies are not as long as it says")
         return out[:filled].tobytes(), ends.tolist()
 
+    def record(self, position: int, first_seq: int) -> Record:
+        """Return one record; ``first_seq`` is the first one's sequence."""
+        fields = self.fields[:, position : position + 1]
+        subject, stored_ms = self.subjects[fields[code.WHO, 0]], int(fields[code.STORED_MS, 0])
+        if fields[code.REGULAR, 0]:
+            self._complete()
+            body, _ends = self._text(fields, _NONE, self.bodies)
+        else:
+            if self._places is None:
+                self._places = np.concatenate((_NONE, np.cumsum(self.fields[code.REGULAR] == 0), np.cumsum(self.lengths)))
+            other = int(self._places[position])
+            end = int(self._places[len(self.fields[0]) + other - 1])
+            body = self.bodies[end - int(self.lengths[other - 1]) : end].tobytes()
+        return Record(first_seq + position, stored_ms, subject, body)
+
     def records(self, first_seq: int) -> list[Record]:
         """Return the records, the first with ``first_seq``."""
-        text, ends = self.joined()
+        self._complete()
+        text, ends = self._text(self.fields, self.lengths, self.bodies)
         stored, who = self.fields[code.STORED_MS].tolist(), self.fields[code.WHO].tolist()
         subjects, make, record = self.subjects, tuple.__new__, Record
         records, start = [], 0

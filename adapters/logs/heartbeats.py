@@ -18,7 +18,9 @@ U8 = NDArray[np.uint8]
 # rows of ``fields``, one column per record
 WHO, STORED_MS, REGULAR, AT_MS, BEAT, BUSY, MEMORY, WATTS, DOWN, DOWN_LENGTH, TAIL, TAIL_LENGTH, ID, ID_LENGTH, FIELDS = range(15)
 # ``ID_LENGTH`` 0: the id is the node's name, a dot and the beat
-MOST_DIGITS = 18
+MOST_DIGITS = 16
+LARGEST = 9_007_199_254_740_992  # 2^53, as in the core: with a number above it a body is not regular
+LONGEST = 16_384  # bytes of a regular body: any of them is below what the core accepts
 SLOPE_BITS = 12  # watts per thousandth of a GPU, as a fraction of 4,096
 
 _HEAD = np.frombuffer(b'{"at_ms":', dtype=np.uint8)
@@ -45,14 +47,14 @@ def _after(data: U8, at: int, end: int, text: U8) -> int:
 
 @njit(cache=True)
 def _number(data: U8, at: int, end: int) -> tuple[int, int]:
-    """Return the digits at ``at`` as a number, and the position after them; position -1 when there are none, or too many."""
+    """Return the digits at ``at`` as a number, and the position after them; position -1 when there are none, or it is too large."""
     value, begin = 0, at
     if at < 0:
         return 0, -1
     while at < end and 48 <= data[at] <= 57 and at - begin < MOST_DIGITS:
         value = value * 10 + int(data[at]) - 48
         at += 1
-    return value, at if at > begin else -1
+    return value, at if at > begin and value <= LARGEST else -1
 
 
 @njit(cache=True)
@@ -147,8 +149,8 @@ def _read(data: U8, start: int, end: int, fields: I64, index: int, nodes: U8, no
     begin = close
     while begin > at and data[begin - 1] != 34:
         begin -= 1
-        if data[begin] < 32:
-            return False  # ids are kept one a line
+        if data[begin] < 32 or data[begin] > 126 or data[begin] == 92:
+            return False  # an id of plain text, as the core's own fast lane wants it
     if begin - len(_ID) < at or _after(data, begin - len(_ID), end, _ID) < 0:
         return False
     fields[TAIL, index], fields[TAIL_LENGTH, index] = at, begin - len(_ID) - at
@@ -169,7 +171,7 @@ def take_apart(data: U8, starts: I64, fields: I64, nodes: U8, node_starts: I64, 
         fields[REGULAR, index] = 0
         who, start, end = fields[WHO, index], starts[index], starts[index + 1]
         node, length = node_starts[who], node_starts[who + 1] - node_starts[who]
-        if length == 0 or not _read(data, start, end, fields, index, nodes, node, length):
+        if length == 0 or end - start > LONGEST or not _read(data, start, end, fields, index, nodes, node, length):
             continue
         explicit = fields[ID_LENGTH, index]
         same = False

@@ -83,8 +83,10 @@ class Simulation:
         events: Iterable[Stated] = self.world.advance(until_ms)
         if self.arrive is not None:
             events = self.arrive(list(events), until_ms)
-        for event in events:
-            if self.core.fold(self.logs.append(event)):
+        records, at = [self.logs.append(event) for event in events], 0
+        while at < len(records):
+            at = self.core.fold_many(records, at)
+            if self.core.tick_pending:
                 self._decide()
         due_ms = self.core.due_ms()
         due = self.every_interval or (due_ms is not None and due_ms <= until_ms)

@@ -52,6 +52,7 @@ class WorldOptions:
     rates: Rates = field(default_factory=Rates)
     time_source: TimeSource = "stated"
     curves: tuple[Curve, ...] = ()  # realtime services
+    beat_ms: int = BEAT_MS  # between two heartbeats of a node
 
     @property
     def log_id(self) -> str:
@@ -72,8 +73,8 @@ class World:
         self.outcomes: dict[str, str] = {}  # workload -> how it ended, or why it was refused
         self.machines = Machines([node_name(position) for position in range(layout.nodes)])
         self.agents = Agents(self.machines, self, options.seed, options.habits, layout)
-        self._beat_offsets = [1 + position * BEAT_MS // layout.nodes for position in range(layout.nodes)]
-        self._next_beat = (0, 0)  # (minute, node)
+        self._beat_offsets = [1 + position * options.beat_ms // layout.nodes for position in range(layout.nodes)]
+        self._next_beat = (0, 0)  # (how many beats each node had, node)
         self._to_come = len(jobs)
         self._heap: list[tuple[int, int, str, object, int]] = []
         self._planned = 0
@@ -107,20 +108,20 @@ class World:
         if until_ms < self.now_ms:
             raise ValueError(f"advance({until_ms}): the world is already at {self.now_ms}")
         nodes = self.machines.nodes
-        minute, position = self._next_beat
+        turn, position = self._next_beat
         while True:
-            at_ms = self.options.start_ms + minute * BEAT_MS + self._beat_offsets[position]
+            at_ms = self.options.start_ms + turn * self.options.beat_ms + self._beat_offsets[position]
             if at_ms > until_ms:
                 break
             if self._heap and self._heap[0][0] <= at_ms:
                 self._pass(at_ms)
             node = nodes[position]
             if node.reachable:
-                self._beat(node, at_ms, minute, position)
+                self._beat(node, at_ms, turn, position)
             position += 1
             if position == len(nodes):
-                minute, position = minute + 1, 0
-        self._next_beat = (minute, position)
+                turn, position = turn + 1, 0
+        self._next_beat = (turn, position)
         self._pass(until_ms)
         self.now_ms = until_ms
         events, self._out = self._out, []
@@ -208,13 +209,13 @@ class World:
         if fate.workload in self.open:
             self.say(at_ms, fate.principal, WorkloadCancelled(workload=fate.workload, reason="no longer needed"))
 
-    def _beat(self, node: Node, at_ms: int, minute: int, position: int) -> None:
+    def _beat(self, node: Node, at_ms: int, turn: int, position: int) -> None:
         node.beat += 1
-        noise = 900 + (minute * 37 + position * 101) % 97  # thousandths of what the runs use
+        noise = 900 + (turn * 37 + position * 101) % 97  # thousandths of what the runs use
         busy = node.busy_milli * noise // 1_000 + 1
         memory = node.memory_mib + 512
         watts = 640 + busy * 6 // 10
-        if not node.list_runs and minute % LIST_RUNS_EVERY != position % LIST_RUNS_EVERY:
+        if not node.list_runs and turn % LIST_RUNS_EVERY != position % LIST_RUNS_EVERY:
             body = heartbeat_body(at_ms, node.wire_name, node.beat, node.wire_down, busy, memory, watts)
             self._out.append(Stated(at_ms, f"ap.ev.{node.name}.node.heartbeat", body))
             return

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject
-from apportion.core.errors import ApportionError
+from apportion.core.errors import ApportionError, LogGap
 from apportion.core.fold.beats import fold_beats
+from apportion.core.fold.columns import Columns
 from apportion.core.kernels import reports as kernel
 from apportion.core.state import schema
 from apportion.core.state.digest import MAX_FRAMES
@@ -58,10 +59,22 @@ class _Subjects(dict[str, int]):
         self._text += subject.encode()
         return number
 
+    def told_of(self, subject: str) -> tuple[int, int, int, int] | None:
+        """Return kind, row of the principal, and place in ``text`` of a subject's reports; None for others."""
+        number = self[subject]
+        if not number:
+            return None
+        kind, row, start, length = self.speakers[:, number].tolist()
+        return kind, row, start, length
+
     def speakers_of(self, subjects: tuple[str, ...], columns: NDArray[np.int64]) -> None:
         """Fill ``columns`` with what ``speakers`` tells of each subject; ``text`` then holds them all."""
         numbers = np.array(list(map(self.__getitem__, subjects)), dtype=np.int64)
         self.speakers.take(numbers, axis=1, out=columns)
+        self.sync()
+
+    def sync(self) -> None:
+        """Bring ``text`` up to date."""
         if len(self.text) != len(self._text):
             self.text = np.frombuffer(bytes(self._text), dtype=np.uint8)
 
@@ -72,7 +85,7 @@ class _Window:
     def __init__(self, records: list[Record], first: int, subjects: _Subjects, stated: int) -> None:
         self.records = records
         self.items = items = records[first : first + WINDOW]
-        self.first, self.end = first, first + len(items)
+        self.first, self.end, self.count = first, first + len(items), len(items)
         seqs, stored_ms, texts, bodies = zip(*items, strict=True)
         self.table = table = np.empty((kernel.FRAME_END + 1, len(items)), dtype=np.int64)
         lengths = table[kernel.LENGTH]
@@ -106,6 +119,7 @@ class Lane:
         self._nodes: KeyIndex | None = None  # made with the first window: a short log does without
         self._runs: KeyIndex | None = None
         self._window: _Window | None = None
+        self._columns: Columns | None = None
         self._frames = np.zeros(0, dtype=np.uint8)
         columns = [
             table.names.index(name)
@@ -153,7 +167,26 @@ class Lane:
             index = reached
         return index
 
-    def _run(self, window: _Window, start: int) -> tuple[int, bool]:
+    def fold_columns(self, columns: Columns, start: int) -> int:
+        """Fold reports from position ``start`` on, without their frames; returns the first position left to the slow way.
+
+        Raises ``LogGap`` when that is not the next record.
+        """
+        counters = self._state.counters
+        if columns.first_seq + start != counters.seq + 1:
+            raise LogGap(counters.seq + 1, columns.first_seq + start)
+        if not counters.opened or counters.tick_pending or not kernel.COMPILED:
+            return start
+        if columns is not self._columns:
+            self._columns = columns
+            columns.introduce(self._subjects.told_of)
+        if columns.kind(start) == 0 and not columns.introduce(self._subjects.told_of, start):
+            return start
+        self._subjects.sync()
+        columns.text = self._subjects.text
+        return self._run(columns, start)[0]
+
+    def _run(self, window: _Window | Columns, start: int) -> tuple[int, bool]:
         """Fold from ``start`` to the first record the kernel does not take: its index, and whether it could not read it."""
         state, counters, said = self._state, self._state.counters, self._said
         if self._nodes is None or self._runs is None:
@@ -161,10 +194,12 @@ class Lane:
         nodes, runs = self._nodes, self._runs
         nodes.sync()
         runs.sync()
-        if len(self._frames) < window.frame_bytes:
+        if isinstance(window, _Window) and len(self._frames) < window.frame_bytes:
             self._frames = np.zeros(window.frame_bytes, dtype=np.uint8)
         first = start - window.first
-        stop = min(first + MAX_FRAMES - 1 - len(state.unchained), len(window.items))
+        stop, said[kernel.CHAINED] = window.count, isinstance(window, _Window)
+        if said[kernel.CHAINED]:
+            stop = min(first + MAX_FRAMES - 1 - len(state.unchained), stop)
         said[kernel.SEQ], said[kernel.TIME_MS] = counters.seq, counters.time_ms
         said[kernel.STATED], said[kernel.SILENCE_MS] = counters.stated, counters.silence_ms
         said[kernel.PLANNED_MS] = counters.planned_ms
@@ -179,8 +214,9 @@ class Lane:
             if said[kernel.BEATS] < reached - first:
                 counters.dirty = 1  # a checkpoint is news for the next cycle
             counters.time_ms = said[kernel.TIME_MS]
-            frames, at = self._frames[: said[kernel.TAKEN_BYTES]].tobytes(), 0
-            for end in window.frame_ends[first:reached]:
-                state.unchained.append(frames[at:end])
-                at = end
+            if isinstance(window, _Window):
+                frames, at = self._frames[: said[kernel.TAKEN_BYTES]].tobytes(), 0
+                for end in window.frame_ends[first:reached]:
+                    state.unchained.append(frames[at:end])
+                    at = end
         return reached + window.first, bool(said[kernel.UNREAD])

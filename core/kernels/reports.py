@@ -27,10 +27,12 @@ NAME_BYTES = 144  # one more than the longest key that is indexed
 MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
 
 # rows of ``table``, one column per record; KIND 0 is none of this file's business
-START, LENGTH, STORED_MS, KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END = range(8)
-BEAT, CHECKPOINT = 1, 2
+START, LENGTH, STORED_MS, KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END, AT_MS, COUNT = range(10)
+# COUNTED: a heartbeat that was read already. AT_MS and COUNT are its, START and LENGTH its list of runs (LENGTH 0: it has none)
+BEAT, CHECKPOINT, COUNTED = 1, 2, 3
+BEFORE_NODE, AFTER_NODE = len("ap.ev."), len(".node.heartbeat")  # of its subject: what stands around its node's name
 # ``numbers``: in, out, and the positions of columns in their blocks
-SEQ, TIME_MS, STATED, SILENCE_MS, PLANNED_MS, RUN_ENDED, PAYER_BUDGET, TAKEN_BYTES, UNREAD, BEATS, COLUMNS = range(11)
+SEQ, TIME_MS, STATED, SILENCE_MS, PLANNED_MS, RUN_ENDED, PAYER_BUDGET, TAKEN_BYTES, UNREAD, BEATS, CHAINED, COLUMNS = range(12)
 NODE_COLUMNS = ("beat", "last_seen_ms", "agent", "gpus", "silent", "broken", "runs")
 N_BEAT, N_SEEN, N_AGENT, N_GPUS, N_SILENT, N_BROKEN, N_RUNS = range(COLUMNS, COLUMNS + 7)
 ALLOC_COLUMNS = ("gpu", "next", "confirmed_ms", "missed", "idle_ms")
@@ -343,8 +345,9 @@ def fold(
 ) -> int:
     """Fold the reports of ``table[:, first:stop]``; returns the index of the first record that was not taken.
 
-    ``numbers`` gives what of the state is not in the blocks; it gets back the time reached, the bytes of ``frames`` filled (each
-    frame's end is in the table), how many were heartbeats, and whether the record it stopped at is in another spelling.
+    ``numbers`` gives what of the state is not in the blocks, and whether frames are wanted; it gets back the time reached, the
+    bytes of ``frames`` filled (each frame's end is in the table), how many were heartbeats, and whether the record it stopped at is
+    in another spelling.
     """
     beat, seen, agent, gpus = node[numbers[N_BEAT]], node[numbers[N_SEEN]], node[numbers[N_AGENT]], node[numbers[N_GPUS]]
     silent, broken, runs = node[numbers[N_SILENT]], node[numbers[N_BROKEN]], node[numbers[N_RUNS]]
@@ -362,6 +365,12 @@ def fold(
         end = start + table[LENGTH, index]
         if kind == BEAT:
             at_ms, name, name_end, count, known = _beat(data, start, end, run_names, run_slots, listed)
+        elif kind == COUNTED:
+            at_ms, count, known, at = table[AT_MS, index], table[COUNT, index], -1, end
+            if end > start:
+                known, at = _listed(data, start, end, run_names, run_slots, listed)
+            if at != end:
+                break
         elif kind == CHECKPOINT:
             at_ms, row, progress_ms = _checkpoint(data, start, end, run_names, run_slots, scratch)
         else:
@@ -373,9 +382,14 @@ def fold(
         if claimed < 0 or claimed > MAX_TIME_MS or claimed - time_ms > longest_ms:
             break
         now_ms = max(time_ms, claimed)
-        if kind == BEAT:
+        if kind != CHECKPOINT:
             # a node in service and healthy, heard from its own agent, counting up, and that has the runs it should have
-            row = find(data, name, name_end, node_names, node_slots)
+            if kind == BEAT:
+                row = find(data, name, name_end, node_names, node_slots)
+            else:
+                name = table[SUBJECT, index]
+                name_end = name + table[SUBJECT_LENGTH, index] - AFTER_NODE
+                row = find(subjects, name + BEFORE_NODE, name_end, node_names, node_slots)
             if row < 0 or count <= beat[row] or principal != agent[row]:
                 break
             if gpus[row] == 0 or silent[row] != 0 or broken[row] != 0:
@@ -404,9 +418,10 @@ def fold(
                 idle_ms[piece] = 0
                 piece = following[piece]
         time_ms = now_ms
-        subject, length = table[SUBJECT, index], table[SUBJECT_LENGTH, index]
-        filled = _frame(frames, filled, numbers[SEQ] + 1 + index - first, time_ms, subjects, subject, length, data, start, end)
-        table[FRAME_END, index] = filled
+        if numbers[CHAINED] != 0:
+            subject, length = table[SUBJECT, index], table[SUBJECT_LENGTH, index]
+            filled = _frame(frames, filled, numbers[SEQ] + 1 + index - first, time_ms, subjects, subject, length, data, start, end)
+            table[FRAME_END, index] = filled
         index += 1
     numbers[TIME_MS], numbers[TAKEN_BYTES], numbers[BEATS], numbers[UNREAD] = time_ms, filled, beats, unread
     return index

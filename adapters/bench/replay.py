@@ -1,0 +1,147 @@
+"""Trust replay from an archive: the state at the end of a month, and of a year, of 1,024 GPUs whose nodes report every ten seconds.
+
+Plays ITP-like jobs at 2.2 times what the cluster can do through the real core, straight into the segments of an archive (its time
+is not part of the figures), then rebuilds the state from them: each segment's hash is verified, heartbeats are folded as columns,
+each stored batch is trusted, the last one with its digest. ``month_s`` and ``year_s`` are CPU time of this process; with fewer days
+they are None, and ``day_s`` is the mean of the days there are. A measurement, not a test: it depends on the machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apportion.adapters.demo.generator import Shape, generate
+from apportion.adapters.logs.archive import segments_of
+from apportion.adapters.logs.manifest import DayEntry, Manifest, day_of, day_text, is_archive, load
+from apportion.adapters.logs.parts import DayParts, chain_end
+from apportion.adapters.logs.segments import read_sheet
+from apportion.adapters.simulation.cluster import Layout
+from apportion.adapters.simulation.driver import Logs, Simulation
+from apportion.adapters.simulation.stated import Stated
+from apportion.adapters.simulation.world import World, WorldOptions
+from apportion.adapters.trusting import state_from
+from apportion.core.envelope import Record, StoredBatch
+from apportion.core.units import MS_PER_DAY
+
+MONTH, YEAR = 30, 365
+_OTHERS = ("bodies", "length")  # sections of what is no heartbeat
+
+
+@dataclass
+class Streamed(Logs):
+    """Logs that go into an archive day by day, so that a year fits into memory."""
+
+    directory: Path = field(default_factory=Path)
+    manifest: Manifest = field(default_factory=Manifest)
+
+    def __post_init__(self) -> None:
+        self._seq = self._decision_seq = self._day = 0
+        self._last_ms = self._first_seq = 0
+        self._parts: tuple[DayParts, DayParts] | None = None
+
+    def append(self, event: Stated) -> Record:
+        """Append an event; the first of a day closes the one before."""
+        if self._parts is None or day_of(event.at_ms) > self._day:
+            self.close()
+            self._day, self._first_seq = day_of(event.at_ms), self._seq + 1
+            name = day_text(self._day)
+            self._parts = (
+                DayParts(self.directory, "events", name, chain_end(self.manifest, "events")),
+                DayParts(self.directory, "decisions", name, chain_end(self.manifest, "decisions")),
+            )
+        self._seq, self._last_ms = self._seq + 1, max(self._last_ms, event.at_ms)
+        record = Record(self._seq, event.at_ms, event.subject, event.body)
+        self._parts[0].add([record])
+        return record
+
+    def store(self, input_seq: int, body: bytes) -> None:
+        """Append a batch."""
+        self._decision_seq += 1
+        if self._parts is not None:
+            self._parts[1].add([StoredBatch(self._decision_seq, input_seq, body)])
+
+    def close(self) -> None:
+        """Finish the day."""
+        if self._parts is None:
+            return
+        events, decisions = self._parts[0].finish(), self._parts[1].finish()
+        entry = DayEntry(
+            day=day_text(self._day), sealed=True, first_seq=self._first_seq, last_seq=self._seq, last_ms=self._last_ms, stated=True,
+            cycles=self._parts[1].count, last_decision=self._decision_seq, events=events, decisions=decisions,
+        )  # fmt: skip
+        self.manifest = Manifest(days=(*self.manifest.days, entry))
+        self.manifest.save(self.directory)
+        self._parts = None
+
+
+def run(
+    days: int = MONTH, nodes: int = 128, beat_s: int = 10, seed: int = 1, rounds: int = 1, directory: str = ""
+) -> dict[str, Any]:
+    """Return the figures; ``directory`` keeps the archive, and is not generated again where it holds one of as many days."""
+    with _place(directory) as place:
+        if not is_archive(place) or len(load(place).days) < days:
+            _generate(place, days, nodes, beat_s, seed)
+        manifest = load(place)
+        first_days = manifest.days[:days]
+        state_from(place, min(2_000, first_days[-1].last_seq))  # loads the kernels' machine code
+        measured: dict[int, float] = {}
+        for wanted in sorted({min(days, MONTH), days}):
+            measured[wanted] = min(_seconds(place, first_days[wanted - 1].last_seq) for _round in range(rounds))
+        beats, beat_bytes = _heartbeats(place)
+        events = first_days[-1].last_seq
+        return {
+            "month_s": round(measured[MONTH], 2) if MONTH in measured else None,
+            "year_s": round(measured[YEAR], 2) if YEAR in measured else None,
+            "day_s": round(measured[days] / days, 3),
+            "days": days,
+            "events": events,
+            "events_per_s": int(events / measured[days]),
+            "cycles": sum(entry.cycles for entry in first_days),
+            "heartbeats": beats,
+            "bytes_per_heartbeat": round(beat_bytes / beats, 3),
+            "archive_bytes": sum(file.size for entry in first_days for file in entry.files),
+            "clock": "CPU time of this process",
+        }
+
+
+@contextmanager
+def _place(directory: str) -> Iterator[Path]:
+    if directory:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        yield Path(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="apportion-replay-") as made:
+        yield Path(made)
+
+
+def _generate(directory: Path, days: int, nodes: int, beat_s: int, seed: int) -> None:
+    jobs = generate(seed, Shape(days=days, gpus=nodes * 8))
+    options = WorldOptions(seed=seed, length_ms=days * MS_PER_DAY, layout=Layout(nodes=nodes), beat_ms=beat_s * 1_000)
+    logs = Streamed(directory=directory)
+    simulation = Simulation(World(jobs, options), logs=logs)
+    for day in range(1, days + 1):
+        simulation.run(options.start_ms + day * MS_PER_DAY - 1)
+        sys.stderr.write(f"generated day {day} of {days}, seq {simulation.core.seq:,}\n")
+    logs.close()
+
+
+def _seconds(directory: Path, to_seq: int) -> float:
+    began = time.process_time()
+    state_from(directory, to_seq)
+    return time.process_time() - began
+
+
+def _heartbeats(directory: Path) -> tuple[int, int]:
+    """Return how many heartbeats are kept as numbers, and the bytes of all segments of events but for other records' bodies."""
+    beats = size = 0
+    for segment in segments_of(directory, "events"):
+        beats += len(read_sheet(segment).regular)
+        size += segment.path.stat().st_size - sum(one.size for one in segment.header.sections if one.name in _OTHERS)
+    return beats, size

@@ -1,0 +1,77 @@
+"""A stretch of the log whose heartbeats were read already: what a store of columns hands to the fold instead of records.
+
+It says of each record what ``kernels.reports.fold`` wants to know, so nine records in ten are folded without being bytes again; the
+others, and whatever the kernel does not take, are made into records by ``record``, and go the slow way. Folding a stretch is
+the same function of the state as folding its records, but for the chain over their bytes: the core takes that from the batch which
+answers the next tick (``Core.fold_columns``). Whoever makes one vouches that the columns say what the bytes say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.envelope import Record
+from apportion.core.kernels import reports as kernel
+
+I64 = NDArray[np.int64]
+U8 = NDArray[np.uint8]
+
+
+_UNKNOWN = (0, 0, 0, 0)
+
+
+class Columns:
+    """Records ``first_seq`` and on, ``count`` of them, as the kernel takes them.
+
+    ``who`` numbers each record's subject in ``subjects``. ``starts`` and ``lengths`` are places in ``data``: of the body, or, where
+    ``counted``, of the list of runs after its bracket (length 0: none), and then ``at_ms`` and ``counts`` are what the heartbeat
+    says. ``plain`` is False for a record that the kernel must not see. ``record`` makes the record at a position.
+    """
+
+    def __init__(
+        self, first_seq: int, subjects: Sequence[str], who: I64, stored_ms: I64, data: U8, record: Callable[[int], Record]
+    ) -> None:
+        self.first = 0  # as in a window
+        self.first_seq = first_seq
+        self.count = len(who)
+        self.data = data
+        self.record = record
+        self.text = np.zeros(0, dtype=np.uint8)
+        self.table = np.zeros((kernel.COUNT + 1, self.count), dtype=np.int64)
+        self.table[kernel.STORED_MS] = stored_ms
+        self._subjects = subjects
+        self._who = who
+        self._speakers = np.zeros((len(_UNKNOWN), len(subjects)), dtype=np.int64)
+
+    def place(self, starts: I64, lengths: I64, at_ms: I64, counts: I64, *, counted: I64, plain: I64) -> None:
+        """Say where each record's text is, and what the counted ones say."""
+        table = self.table
+        table[kernel.START], table[kernel.LENGTH], table[kernel.AT_MS], table[kernel.COUNT] = starts, lengths, at_ms, counts
+        self._counted, self._plain = counted == 1, plain == 1
+
+    def kind(self, position: int) -> int:
+        """Return the kind of a record as the kernel knows it; 0 when it is not for the kernel, or its subject is not introduced."""
+        return int(self.table[kernel.KIND, position])
+
+    def introduce(self, speakers: Callable[[str], tuple[int, int, int, int] | None], position: int = -1) -> bool:
+        """Take from ``speakers`` kind, principal's row and place in ``text`` of each subject; of one record's, if it was not known.
+
+        Returns whether the record at ``position`` is the kernel's now.
+        """
+        if position < 0:
+            told = [speakers(subject) or _UNKNOWN for subject in self._subjects]
+            self._speakers = np.array(told, dtype=np.int64).reshape(len(told), len(_UNKNOWN)).T
+        else:
+            who = int(self._who[position])
+            found = speakers(self._subjects[who])
+            if not self._plain[position] or found is None or self._speakers[0, who]:
+                return False
+            self._speakers[:, who] = found
+        self._speakers.take(self._who, axis=1, out=self.table[kernel.KIND : kernel.SUBJECT_LENGTH + 1])
+        kinds = self.table[kernel.KIND]
+        kinds[self._counted & (kinds == kernel.BEAT)] = kernel.COUNTED
+        kinds[~self._plain] = 0
+        return position >= 0 and bool(kinds[position])

@@ -1,0 +1,122 @@
+"""A replay of segments comes to the state that a replay of the records comes to, at any record, and believes nothing damaged."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apportion.adapters import trusting
+from apportion.adapters.archiving import write
+from apportion.adapters.demo.generator import Shape, generate
+from apportion.adapters.logs import parts
+from apportion.adapters.logs.archive import segments_of
+from apportion.adapters.logs.manifest import load
+from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
+from apportion.adapters.logs.segments import read_sheet
+from apportion.adapters.replaying import Difference, state_at
+from apportion.adapters.simulation.cluster import Layout, TimeSource
+from apportion.adapters.simulation.driver import Logs, Simulation
+from apportion.adapters.simulation.faults import ROUGH, Faults
+from apportion.adapters.simulation.world import World, WorldOptions
+from apportion.adapters.snapshots import DiskSnapshots
+from apportion.adapters.trusting import columns_of, state_from
+from apportion.core.engine import Core
+from apportion.core.errors import ApportionError, LogMismatch
+from apportion.core.kernels import reports
+from tests.projections.history import HOUR_MS, MINUTE_MS, START_MS, TROUBLED
+
+needs_machine_code = pytest.mark.skipif(not reports.COMPILED, reason="Numba is told not to compile")
+
+
+@functools.cache
+def played(seed: int, time_source: TimeSource, *, rough: bool) -> Logs:
+    """Return the logs of two troubled nodes around a midnight."""
+    start_ms, hours = START_MS + 20 * HOUR_MS, 9
+    options = WorldOptions(
+        seed=seed, start_ms=start_ms, length_ms=hours * HOUR_MS, layout=Layout(nodes=2), rates=TROUBLED, time_source=time_source
+    )
+    jobs = generate(seed, Shape(days=1, gpus=16, largest=16))
+    simulation = Simulation(World(jobs, options), arrive=Faults(seed, ROUGH) if rough else None)
+    return simulation.run(start_ms + hours * HOUR_MS, cycle_ms=5 * MINUTE_MS)
+
+
+def archived(
+    history: Logs, directory: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch
+) -> tuple[MemoryEventLog, MemoryDecisionLog]:
+    monkeypatch.setattr(parts, "PART_ITEMS", 300)
+    events, decisions = MemoryEventLog(), MemoryDecisionLog()
+    events._records, decisions._batches = history.records, history.batches
+    run_async(write(events, decisions, directory, with_open_day=True))
+    return events, decisions
+
+
+@pytest.mark.parametrize(("seed", "time_source", "rough"), [(1, "stated", True), (2, "stored", True), (3, "stored", False)])
+def test_segments_give_the_state_that_the_records_give(
+    tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch, seed: int, time_source: TimeSource, rough: bool
+) -> None:
+    history = played(seed, time_source, rough=rough)
+    logs = archived(history, tmp_path, run_async, monkeypatch)
+    last_seq = len(history.records)
+    ticks = [batch.input_seq for batch in history.batches]
+    ends = [segment.header.last_seq for segment in segments_of(tmp_path, "events")]
+    for seq in (1, 5, ticks[0], ticks[0] - 1, ticks[9] + 1, ends[0], ends[1] + 1, load(tmp_path).days[0].last_seq, last_seq):
+        assert state_from(tmp_path, seq).digest() == run_async(state_at(*logs, seq)).digest()
+
+    found = DiskSnapshots(tmp_path / "snapshots").load(last_seq)
+    assert found is not None
+    whole = state_from(tmp_path, from_snapshot=found[1])
+    assert whole.snapshot() == run_async(state_at(*logs)).snapshot()
+    assert (whole.last_batch is not None) == (ticks[-1] > found[0])
+
+
+@needs_machine_code
+def test_hardly_a_heartbeat_goes_the_slow_way(tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    archived(played(3, "stored", rough=False), tmp_path, run_async, monkeypatch)
+    slow = list[str]()
+    fold = trusting.Columns.__init__
+
+    def counted(self: Any, *args: Any) -> None:
+        fold(self, *args)
+        record = self.record
+        self.record = lambda position: slow.append(self._subjects[self._who[position]]) or record(position)
+
+    monkeypatch.setattr(trusting.Columns, "__init__", counted)
+    core = state_from(tmp_path)
+
+    beats = sum(subject.endswith(".node.heartbeat") for subject in slow)
+    assert core.state.counters.heartbeats > 900
+    assert beats < core.state.counters.heartbeats // 10
+
+
+def test_damage_and_what_does_not_belong_together_is_refused(
+    tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = played(3, "stored", rough=False)
+    archived(history, tmp_path, run_async, monkeypatch)
+    with pytest.raises(ValueError, match="is not from 0"):
+        state_from(tmp_path, len(history.records) + 1)
+    entry = load(tmp_path).days[0]
+    path = tmp_path / entry.events[1].name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:900] + bytes([whole[900] ^ 1]) + whole[901:])
+    with pytest.raises(LogMismatch, match=path.name):
+        state_from(tmp_path)
+    path.write_bytes(whole)
+
+    monkeypatch.setattr(trusting, "_batches", lambda segments, first: iter(history.batches[1:]))
+    with pytest.raises(Difference, match="the next stored batch answers"):
+        state_from(tmp_path)
+
+
+def test_a_core_without_its_chain_is_not_used(tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = played(3, "stored", rough=False)
+    archived(history, tmp_path, run_async, monkeypatch)
+    segment = segments_of(tmp_path, "events")[0]
+    core = Core.new()
+    core.fold_columns(columns_of(read_sheet(segment), 1, 20))
+    for forbidden in (core.snapshot, core.digest, core.decide):
+        with pytest.raises(ApportionError):
+            forbidden()
