@@ -25,6 +25,7 @@ from apportion.core.errors import LogMismatch
 from apportion.core.fold.columns import Columns
 
 _RUNS = np.frombuffer(b',"runs":[', dtype=np.uint8)
+_BROKEN_BYTES = len(',"gpus_down":[')
 
 
 def columns_of(sheet: Sheet, first_seq: int, count: int) -> Columns:
@@ -46,7 +47,11 @@ def columns_of(sheet: Sheet, first_seq: int, count: int) -> Columns:
         starts[listing] = len(sheet.bodies) + begins + len(_RUNS)
         lengths[listing] = fields[code.TAIL_LENGTH, listing] - len(_RUNS)
         plain[listing[~fits]] = 0
-    plain[regular & (fields[code.DOWN_LENGTH] > 0)] = 0
+    sick = np.flatnonzero(regular & (fields[code.DOWN_LENGTH] > 0))
+    broken = np.zeros((2, count), dtype=np.int64)
+    broken[0, sick] = len(sheet.bodies) + fields[code.DOWN, sick] + _BROKEN_BYTES
+    broken[1, sick] = fields[code.DOWN_LENGTH, sick] - _BROKEN_BYTES - 1
+    plain[sick[broken[1, sick] == 0]] = 0  # an empty list, which nobody needs to write
     data = np.concatenate((sheet.bodies, sheet.fragments))
     plain[~regular & (lengths > MAX_BODY_BYTES)] = 0
 
@@ -54,7 +59,8 @@ def columns_of(sheet: Sheet, first_seq: int, count: int) -> Columns:
         return sheet.record(position, first_seq)
 
     columns = Columns(first_seq, sheet.subjects, fields[code.WHO], fields[code.STORED_MS], data, record)
-    columns.place(starts, lengths, fields[code.AT_MS], fields[code.BEAT], counted=fields[code.REGULAR], plain=plain)
+    places = np.stack((starts, lengths))
+    columns.place(places, fields[code.BEAT], fields[code.AT_MS], broken, counted=fields[code.REGULAR], plain=plain)
     return columns
 
 

@@ -26,9 +26,10 @@ _UNKNOWN = (0, 0, 0, 0)
 class Columns:
     """Records ``first_seq`` and on, ``count`` of them, as the kernel takes them.
 
-    ``who`` numbers each record's subject in ``subjects``. ``starts`` and ``lengths`` are places in ``data``: of the body, or, where
-    ``counted``, of the list of runs after its bracket (length 0: none), and then ``at_ms`` and ``counts`` are what the heartbeat
-    says. ``plain`` is False for a record that the kernel must not see. ``record`` makes the record at a position.
+    ``who`` numbers each record's subject in ``subjects``. ``lists`` are places in ``data``: of the body, or, where ``counted``, of
+    the list of runs after its bracket; ``broken`` those of the list of broken GPUs, between its brackets (length 0: no list); and
+    then ``at_ms`` and ``counts`` are what the heartbeat says. ``plain`` is False for a record that the kernel must not see.
+    ``record`` makes the record at a position.
     """
 
     def __init__(
@@ -40,16 +41,17 @@ class Columns:
         self.data = data
         self.record = record
         self.text = np.zeros(0, dtype=np.uint8)
-        self.table = np.zeros((kernel.COUNT + 1, self.count), dtype=np.int64)
+        self.table = np.zeros((kernel.DOWN_LENGTH + 1, self.count), dtype=np.int64)
         self.table[kernel.STORED_MS] = stored_ms
         self._subjects = subjects
         self._who = who
         self._speakers = np.zeros((len(_UNKNOWN), len(subjects)), dtype=np.int64)
 
-    def place(self, starts: I64, lengths: I64, at_ms: I64, counts: I64, *, counted: I64, plain: I64) -> None:
-        """Say where each record's text is, and what the counted ones say."""
+    def place(self, lists: I64, counts: I64, at_ms: I64, broken: I64, *, counted: I64, plain: I64) -> None:
+        """Say where each record's text is (``lists``, ``broken``: starts and lengths), and what the counted ones say."""
         table = self.table
-        table[kernel.START], table[kernel.LENGTH], table[kernel.AT_MS], table[kernel.COUNT] = starts, lengths, at_ms, counts
+        table[kernel.START : kernel.LENGTH + 1], table[kernel.DOWN : kernel.DOWN_LENGTH + 1] = lists, broken
+        table[kernel.AT_MS], table[kernel.COUNT] = at_ms, counts
         self._counted, self._plain = counted == 1, plain == 1
 
     def kind(self, position: int) -> int:
@@ -62,16 +64,17 @@ class Columns:
         Returns whether the record at ``position`` is the kernel's now.
         """
         if position < 0:
-            told = [speakers(subject) or _UNKNOWN for subject in self._subjects]
-            self._speakers = np.array(told, dtype=np.int64).reshape(len(told), len(_UNKNOWN)).T
+            known = [speakers(subject) or _UNKNOWN for subject in self._subjects]
+            self._speakers = np.array(known, dtype=np.int64).reshape(len(known), len(_UNKNOWN)).T
         else:
             who = int(self._who[position])
             found = speakers(self._subjects[who])
             if not self._plain[position] or found is None or self._speakers[0, who]:
                 return False
             self._speakers[:, who] = found
-        self._speakers.take(self._who, axis=1, out=self.table[kernel.KIND : kernel.SUBJECT_LENGTH + 1])
-        kinds = self.table[kernel.KIND]
-        kinds[self._counted & (kinds == kernel.BEAT)] = kernel.COUNTED
-        kinds[~self._plain] = 0
-        return position >= 0 and bool(kinds[position])
+        table, mine = self.table, slice(None) if position < 0 else np.flatnonzero(self._who == self._who[position])
+        told = self._speakers.take(self._who[mine], axis=1)
+        told[0][self._counted[mine] & (told[0] == kernel.BEAT)] = kernel.COUNTED
+        told[0][~self._plain[mine]] = 0
+        table[kernel.KIND : kernel.SUBJECT_LENGTH + 1, mine] = told
+        return position >= 0 and self.kind(position) != 0

@@ -180,11 +180,15 @@ class Lane:
         if columns is not self._columns:
             self._columns = columns
             columns.introduce(self._subjects.told_of)
-        if columns.kind(start) == 0 and not columns.introduce(self._subjects.told_of, start):
-            return start
-        self._subjects.sync()
-        columns.text = self._subjects.text
-        return self._run(columns, start)[0]
+        index = start
+        while index < columns.count and (columns.kind(index) or columns.introduce(self._subjects.told_of, index)):
+            self._subjects.sync()
+            columns.text = self._subjects.text
+            reached = self._run(columns, index)[0]
+            if reached == index:
+                break
+            index = reached
+        return index
 
     def _run(self, window: _Window | Columns, start: int) -> tuple[int, bool]:
         """Fold from ``start`` to the first record the kernel does not take: its index, and whether it could not read it."""

@@ -27,20 +27,20 @@ NAME_BYTES = 144  # one more than the longest key that is indexed
 MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
 
 # rows of ``table``, one column per record; KIND 0 is none of this file's business
-START, LENGTH, STORED_MS, KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END, AT_MS, COUNT = range(10)
-# COUNTED: a heartbeat that was read already. AT_MS and COUNT are its, START and LENGTH its list of runs (LENGTH 0: it has none)
+START, LENGTH, STORED_MS, KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END, AT_MS, COUNT, DOWN, DOWN_LENGTH = range(12)
+# COUNTED: a heartbeat read already: AT_MS and COUNT are its, START its list of runs, DOWN its list of broken GPUs (length 0: none)
 BEAT, CHECKPOINT, COUNTED = 1, 2, 3
 BEFORE_NODE, AFTER_NODE = len("ap.ev."), len(".node.heartbeat")  # of its subject: what stands around its node's name
 # ``numbers``: in, out, and the positions of columns in their blocks
 SEQ, TIME_MS, STATED, SILENCE_MS, PLANNED_MS, RUN_ENDED, PAYER_BUDGET, TAKEN_BYTES, UNREAD, BEATS, CHAINED, COLUMNS = range(12)
-NODE_COLUMNS = ("beat", "last_seen_ms", "agent", "gpus", "silent", "broken", "runs")
-N_BEAT, N_SEEN, N_AGENT, N_GPUS, N_SILENT, N_BROKEN, N_RUNS = range(COLUMNS, COLUMNS + 7)
+NODE_COLUMNS = ("beat", "last_seen_ms", "agent", "gpus", "silent", "broken", "first_gpu", "runs")
+N_BEAT, N_SEEN, N_AGENT, N_GPUS, N_SILENT, N_BROKEN, N_FIRST, N_RUNS = range(COLUMNS, COLUMNS + 8)
 ALLOC_COLUMNS = ("gpu", "next", "confirmed_ms", "missed", "idle_ms")
 A_GPU, A_NEXT, A_CONFIRMED, A_MISSED, A_IDLE = range(N_RUNS + 1, N_RUNS + 6)
-GPU_COLUMNS = ("node",)
-G_NODE = A_IDLE + 1
+GPU_COLUMNS = ("node", "broken")
+G_NODE, G_BROKEN = A_IDLE + 1, A_IDLE + 2
 RUN_COLUMNS = ("first_alloc", "state", "lead", "workload", "gpus_milli", "payer", "payer_since_ms", "charged_us", "unfunded_us")
-R_ALLOC, R_STATE, R_LEAD, R_WORKLOAD, R_GPUS, R_PAYER, R_SINCE, R_CHARGED, R_UNFUNDED = range(G_NODE + 1, G_NODE + 10)
+R_ALLOC, R_STATE, R_LEAD, R_WORKLOAD, R_GPUS, R_PAYER, R_SINCE, R_CHARGED, R_UNFUNDED = range(G_BROKEN + 1, G_BROKEN + 10)
 SAFE_COLUMNS = ("resume_ms", "checkpoint_ms", "checkpoint_gap_ms", "safe_charged_us", "safe_unfunded_us")  # of the run, too
 R_RESUME, R_CHECKPOINT, R_GAP, R_SAFE_CHARGED, R_SAFE_UNFUNDED = range(R_UNFUNDED + 1, R_UNFUNDED + 6)
 WORKLOAD_COLUMNS = ("progress_ms", "fruitless")
@@ -53,6 +53,7 @@ _BUSY = np.frombuffer(b',"busy_milli":', dtype=np.uint8)
 _MEMORY = np.frombuffer(b',"memory_mib":', dtype=np.uint8)
 _WATTS = np.frombuffer(b',"watts":', dtype=np.uint8)
 _RUNS = np.frombuffer(b',"runs":[', dtype=np.uint8)
+_IDLE_RUNS = np.frombuffer(b',"idle_runs":[', dtype=np.uint8)
 _ID = np.frombuffer(b'},"id":"', dtype=np.uint8)
 _BEAT_TAIL = np.frombuffer(b'","type":"node.heartbeat","v":1}', dtype=np.uint8)
 _WORKLOAD_IS = np.frombuffer(b',"data":{"workload":"', dtype=np.uint8)
@@ -299,6 +300,22 @@ def _pieces_here(row: int, runs: I64, count: int, first_alloc: I64, gpu: I64, fo
 
 
 @njit(cache=True)
+def _as_known(data: U8, at: int, end: int, broken: I64, first: int, size: int, count: int) -> bool:
+    """Tell whether a list of GPUs, from after its bracket, rises and names those ``count`` of a node that are broken, no others."""
+    last = -1
+    while at < end:
+        gpu, at = _number(data, at, end)
+        if gpu <= last or gpu >= size or broken[first + gpu] == 0:
+            return False
+        last, count = gpu, count - 1
+        if at < end:
+            if data[at] != 44 or at + 1 == end:
+                return False
+            at += 1
+    return count == 0
+
+
+@njit(cache=True)
 def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, now_ms: int) -> bool:
     """Make the progress of a run in progress safe, its account settled; False, and nothing changed, when it is not its turn."""
     owner, progress, fruitless = run[numbers[R_WORKLOAD], row], workload[numbers[W_PROGRESS]], workload[numbers[W_FRUITLESS]]
@@ -351,24 +368,28 @@ def fold(
     """
     beat, seen, agent, gpus = node[numbers[N_BEAT]], node[numbers[N_SEEN]], node[numbers[N_AGENT]], node[numbers[N_GPUS]]
     silent, broken, runs = node[numbers[N_SILENT]], node[numbers[N_BROKEN]], node[numbers[N_RUNS]]
+    sick, first_gpu = gpu[numbers[G_BROKEN]], node[numbers[N_FIRST]]
     alloc_gpu, following, confirmed_ms = alloc[numbers[A_GPU]], alloc[numbers[A_NEXT]], alloc[numbers[A_CONFIRMED]]
     missed, idle_ms, gpu_node = alloc[numbers[A_MISSED]], alloc[numbers[A_IDLE]], gpu[numbers[G_NODE]]
     first_alloc, lead = run[numbers[R_ALLOC]], run[numbers[R_LEAD]]
     time_ms, stated = numbers[TIME_MS], numbers[STATED]
     longest_ms = min(numbers[SILENCE_MS], MAX_ELAPSED_MS)
-    listed = np.empty(MAX_LISTED, dtype=np.int64)
+    listed, idle = np.empty(MAX_LISTED, dtype=np.int64), np.empty(MAX_LISTED, dtype=np.int64)
     scratch = np.empty(NAME_BYTES, dtype=np.uint8)
     filled, beats, unread = 0, 0, 0
     index = first
     while index < stop:
         kind, start, principal = table[KIND, index], table[START, index], table[PRINCIPAL, index]
-        end = start + table[LENGTH, index]
+        end, asleep = start + table[LENGTH, index], 0
         if kind == BEAT:
             at_ms, name, name_end, count, known = _beat(data, start, end, run_names, run_slots, listed)
         elif kind == COUNTED:
             at_ms, count, known, at = table[AT_MS, index], table[COUNT, index], -1, end
             if end > start:
                 known, at = _listed(data, start, end, run_names, run_slots, listed)
+                inner = _after(data, at, end, _IDLE_RUNS)
+                if inner >= 0:
+                    asleep, at = _listed(data, inner, end, run_names, run_slots, idle)
             if at != end:
                 break
         elif kind == CHECKPOINT:
@@ -383,7 +404,7 @@ def fold(
             break
         now_ms = max(time_ms, claimed)
         if kind != CHECKPOINT:
-            # a node in service and healthy, heard from its own agent, counting up, and that has the runs it should have
+            # a node in service, no sicker than it was, heard from its own agent, counting up, that has the runs it should have
             if kind == BEAT:
                 row = find(data, name, name_end, node_names, node_slots)
             else:
@@ -392,18 +413,25 @@ def fold(
                 row = find(subjects, name + BEFORE_NODE, name_end, node_names, node_slots)
             if row < 0 or count <= beat[row] or principal != agent[row]:
                 break
-            if gpus[row] == 0 or silent[row] != 0 or broken[row] != 0:
+            if gpus[row] == 0 or silent[row] != 0 or (kind == BEAT and broken[row] != 0):
                 break
+            if kind == COUNTED and broken[row] + table[DOWN_LENGTH, index] > 0:
+                at, size = table[DOWN, index], table[DOWN_LENGTH, index]
+                if not _as_known(data, at, at + size, sick, first_gpu[row], gpus[row], broken[row]):
+                    break
             if known >= 0 and _pieces_here(row, listed, known, first_alloc, alloc_gpu, following, gpu_node) != runs[row]:
                 break
             beat[row] = count
             seen[row] = now_ms
             for place in range(known):
-                piece = first_alloc[listed[place]]
+                piece, works = first_alloc[listed[place]], True
+                for other in range(asleep):
+                    works = works and idle[other] != listed[place]
                 while piece >= 0:
                     if gpu_node[alloc_gpu[piece]] == row:
                         missed[piece] = 0
-                        idle_ms[piece] = 0
+                        if works or idle_ms[piece] == 0:
+                            idle_ms[piece] = 0 if works else now_ms
                         confirmed_ms[piece] = now_ms
                     piece = following[piece]
             beats += 1
