@@ -21,7 +21,7 @@ from apportion.adapters.logs.segments import Segment, read_decisions, read_sheet
 from apportion.adapters.replaying import Difference, OnProgress, Progress, core_from
 from apportion.core.engine import Core
 from apportion.core.envelope import MAX_BODY_BYTES, Record, StoredBatch
-from apportion.core.errors import LogMismatch
+from apportion.core.errors import InvariantBroken, LogMismatch
 from apportion.core.fold.columns import Columns
 
 _RUNS = np.frombuffer(b',"runs":[', dtype=np.uint8)
@@ -69,9 +69,16 @@ def state_from(
 ) -> Core:
     """Return the core after record ``to_seq`` of an archive (None: the last), trusting its segments.
 
-    Raises ``ValueError`` for a sequence outside the archive or before the snapshot, ``LogMismatch`` for damage, ``Difference`` when
-    a stored cycle does not belong to the log, and what ``trust`` raises.
+    Raises ``ValueError`` for a sequence outside the archive or before the snapshot, ``LogMismatch`` for damage, and ``Difference``
+    when a stored cycle does not belong to the log.
     """
+    return state_and_position(directory, to_seq, from_snapshot, progress)[0]
+
+
+def state_and_position(
+    directory: Path, to_seq: int | None = None, from_snapshot: bytes | None = None, progress: OnProgress | None = None
+) -> tuple[Core, int]:
+    """Return the core as ``state_from``, and the sequence of the last batch it took (0: none since the snapshot)."""
     core = core_from(from_snapshot)
     segments = segments_of(directory, "events")
     last_seq = segments[-1].header.last_seq if segments else 0
@@ -80,7 +87,7 @@ def state_from(
         raise ValueError(f"seq {stop_seq:,} is not from {core.seq:,}, where the replay begins, to {last_seq:,}, the archive's end")
     batches = _Answers(segments_of(directory, "decisions"), core, stop_seq)
     at = Progress(last_seq=stop_seq)
-    if core.tick_pending:
+    if core.tick_pending and batches.last_input_seq >= core.seq:
         batches.trust(core)
     start_seq = core.seq
     for segment in segments:
@@ -91,7 +98,7 @@ def state_from(
         at.events, at.seq, at.time_ms, at.cycles = core.seq - start_seq, core.seq, core.time_ms, core.cycle
         if progress is not None:
             progress(at)
-    return core
+    return core, batches.position
 
 
 def _fold(core: Core, segment: Segment, first_seq: int, end_seq: int, batches: _Answers) -> None:
@@ -116,6 +123,7 @@ class _Answers:
     def __init__(self, segments: list[Segment], core: Core, stop_seq: int) -> None:
         first_seq = core.seq + (0 if core.tick_pending else 1)
         self._rest = _batches(segments, first_seq)
+        self.position = 0  # sequence of the last batch taken
         self.last_input_seq = 0  # the tick that the last batch to be trusted answers
         for segment in reversed(segments):
             inputs = [batch.input_seq for batch in read_decisions(segment) if first_seq <= batch.input_seq <= stop_seq]
@@ -130,7 +138,14 @@ class _Answers:
             said = "no stored batch answers it" if batch is None else f"the next stored batch answers seq {batch.input_seq:,}"
             detail = f"the tick is seq {core.seq:,}, {said}"
             raise Difference({"what": "order", "seq": core.seq, "cycle": core.cycle + 1, "detail": detail})
-        core.trust(batch.body, check=batch.input_seq >= self.last_input_seq)
+        try:
+            core.trust(batch.body, check=batch.input_seq >= self.last_input_seq)
+        except InvariantBroken:
+            raise
+        except Exception as error:  # stored bytes are not to be believed: whatever they break is their fault
+            detail = f"the stored batch cannot be folded: {type(error).__name__}: {error}"
+            raise Difference({"what": "batch", "seq": core.seq, "cycle": core.cycle + 1, "detail": detail}) from error
+        self.position = batch.seq
 
 
 def _batches(segments: list[Segment], first_input_seq: int) -> Iterator[StoredBatch]:

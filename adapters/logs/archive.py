@@ -45,6 +45,7 @@ class ArchiveEventLog:
 
     def __init__(self, directory: Path) -> None:
         """Open the archive in ``directory``."""
+        self.directory = directory
         self._segments = segments_of(directory, "events")
         self._loaded: tuple[int, list[Record]] = (-1, [])
 

@@ -12,11 +12,11 @@ from apportion.adapters import trusting
 from apportion.adapters.archiving import write
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.logs import parts
-from apportion.adapters.logs.archive import segments_of
+from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog, segments_of
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
 from apportion.adapters.logs.segments import read_sheet
-from apportion.adapters.replaying import Difference, state_at
+from apportion.adapters.replaying import Difference, state_and_position, state_at
 from apportion.adapters.simulation.cluster import Layout, TimeSource
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.faults import ROUGH, Faults
@@ -64,6 +64,9 @@ def test_segments_give_the_state_that_the_records_give(
     ends = [segment.header.last_seq for segment in segments_of(tmp_path, "events")]
     for seq in (1, 5, ticks[0], ticks[0] - 1, ticks[9] + 1, ends[0], ends[1] + 1, load(tmp_path).days[0].last_seq, last_seq):
         assert state_from(tmp_path, seq).digest() == run_async(state_at(*logs, seq)).digest()
+    archive = ArchiveEventLog(tmp_path), ArchiveDecisionLog(tmp_path)
+    by_segments, by_records = (run_async(state_and_position(*both, ticks[7] + 2)) for both in (archive, logs))
+    assert (by_segments[0].snapshot(), by_segments[1]) == (by_records[0].snapshot(), by_records[1])
 
     found = DiskSnapshots(tmp_path / "snapshots").load(last_seq)
     assert found is not None
@@ -108,6 +111,11 @@ def test_damage_and_what_does_not_belong_together_is_refused(
 
     monkeypatch.setattr(trusting, "_batches", lambda segments, first: iter(history.batches[1:]))
     with pytest.raises(Difference, match="the next stored batch answers"):
+        state_from(tmp_path)
+    first = history.batches[0]
+    other = first._replace(body=first.body.replace(b'"cycle":1', b'"cycle":2'))
+    monkeypatch.setattr(trusting, "_batches", lambda segments, first: iter([other, *history.batches[1:]]))
+    with pytest.raises(Difference, match="cannot be folded"):
         state_from(tmp_path)
 
 
