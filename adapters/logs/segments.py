@@ -187,9 +187,9 @@ def read_sheet(segment: Segment) -> Sheet:
     """Return the records of a segment as columns. Raises ``LogMismatch`` when it was altered."""
     from apportion.adapters.logs.columns import Expected, Sheet
 
-    header = segment.header
+    header, read = segment.header, _reader(segment)
     try:
-        return Sheet(header.subjects, header.count, Expected(header.interval_ms, header.slope), _reader(segment))
+        return Sheet(header.subjects, header.count, Expected(header.interval_ms, header.slope), read)
     except (LogMismatch, KeyError, zlib.error) as error:
         raise LogMismatch(f"{segment.path} cannot be read: {error}") from error
 
