@@ -117,7 +117,8 @@ class Sheet:
         self.subjects = subjects
         self._expected = expected
         self._ids = _NOTHING  # until the bytes are wanted
-        self._places: code.I64 | None = None  # of the others: the number of each record among them, then where each ends
+        self._others: dict[int, tuple[int, int, int, int]] = {}  # until a record is wanted
+        self._joined = b""
         self._section = section
         self.nodes, self.node_starts = nodes_of(subjects)
         self.fields = np.zeros((code.FIELDS, count), dtype=np.int64)
@@ -183,18 +184,25 @@ class Sheet:
 
     def record(self, position: int, first_seq: int) -> Record:
         """Return one record; ``first_seq`` is the first one's sequence."""
+        if not self._others:
+            self._others = self._spans()
+        span = self._others.get(position)
+        if span is not None:
+            who, stored_ms, start, end = span
+            return Record(first_seq + position, stored_ms, self.subjects[who], self._joined[start:end])
         fields = self.fields[:, position : position + 1]
-        subject, stored_ms = self.subjects[fields[code.WHO, 0]], int(fields[code.STORED_MS, 0])
-        if fields[code.REGULAR, 0]:
-            self._complete()
-            body, _ends = self._text(fields, _NONE, self.bodies)
-        else:
-            if self._places is None:
-                self._places = np.concatenate((_NONE, np.cumsum(self.fields[code.REGULAR] == 0), np.cumsum(self.lengths)))
-            other = int(self._places[position])
-            end = int(self._places[len(self.fields[0]) + other - 1])
-            body = self.bodies[end - int(self.lengths[other - 1]) : end].tobytes()
-        return Record(first_seq + position, stored_ms, subject, body)
+        self._complete()
+        body, _ends = self._text(fields, _NONE, self.bodies)
+        return Record(first_seq + position, int(fields[code.STORED_MS, 0]), self.subjects[fields[code.WHO, 0]], body)
+
+    def _spans(self) -> dict[int, tuple[int, int, int, int]]:
+        """Return subject, stored time, and place in ``bodies`` of each record that is kept as it was, by its position."""
+        self._joined = self.bodies.tobytes()
+        positions = np.flatnonzero(self.fields[code.REGULAR] == 0)
+        who, stored_ms = self.fields[code.WHO, positions].tolist(), self.fields[code.STORED_MS, positions].tolist()
+        ends = np.cumsum(self.lengths)
+        spans = zip(who, stored_ms, (ends - self.lengths).tolist(), ends.tolist(), strict=True)
+        return dict(zip(positions.tolist(), spans, strict=True))
 
     def records(self, first_seq: int) -> list[Record]:
         """Return the records, the first with ``first_seq``."""

@@ -196,6 +196,21 @@ def _listed(data: U8, at: int, end: int, names: U8, slots: I64, rows: I64) -> tu
 
 
 @njit(cache=True)
+def _lists(data: U8, start: int, end: int, names: U8, slots: I64, runs: I64, idle: I64) -> tuple[int, int]:
+    """Read a list of runs from after its bracket, and the list of idle ones that may follow: known ones in each.
+
+    -1 and 0 where there is none; the second is -1 when ``data[start:end]`` is something else.
+    """
+    if start == end:
+        return -1, 0
+    known, at = _listed(data, start, end, names, slots, runs)
+    asleep, inner = 0, _after(data, at, end, _IDLE_RUNS)
+    if inner >= 0:
+        asleep, at = _listed(data, inner, end, names, slots, idle)
+    return known, asleep if at == end else -1
+
+
+@njit(cache=True)
 def _beat(
     data: U8, start: int, end: int, names: U8, slots: I64, rows: I64
 ) -> tuple[int, int, int, int, int]:
@@ -316,6 +331,15 @@ def _as_known(data: U8, at: int, end: int, broken: I64, first: int, size: int, c
 
 
 @njit(cache=True)
+def _is_in(run: int, idle: I64, count: int) -> bool:
+    """Tell whether a run is one of ``idle[:count]``."""
+    found = False
+    for place in range(count):
+        found = found or idle[place] == run
+    return found
+
+
+@njit(cache=True)
 def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, now_ms: int) -> bool:
     """Make the progress of a run in progress safe, its account settled; False, and nothing changed, when it is not its turn."""
     owner, progress, fruitless = run[numbers[R_WORKLOAD], row], workload[numbers[W_PROGRESS]], workload[numbers[W_FRUITLESS]]
@@ -343,23 +367,10 @@ def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, 
 
 @njit(cache=True)
 def fold(
-    numbers: I64,
-    data: U8,
-    table: I64,
-    first: int,
-    stop: int,
-    subjects: U8,
-    node: I64,
-    alloc: I64,
-    gpu: I64,
-    run: I64,
-    workload: I64,
-    node_names: U8,
-    node_slots: I64,
-    run_names: U8,
-    run_slots: I64,
-    frames: U8,
-) -> int:
+    numbers: I64, data: U8, table: I64, first: int, stop: int, subjects: U8,
+    node: I64, alloc: I64, gpu: I64, run: I64, workload: I64,
+    node_names: U8, node_slots: I64, run_names: U8, run_slots: I64, frames: U8,
+) -> int:  # fmt: skip
     """Fold the reports of ``table[:, first:stop]``; returns the index of the first record that was not taken.
 
     ``numbers`` gives what of the state is not in the blocks, and whether frames are wanted; it gets back the time reached, the
@@ -384,13 +395,9 @@ def fold(
         if kind == BEAT:
             at_ms, name, name_end, count, known = _beat(data, start, end, run_names, run_slots, listed)
         elif kind == COUNTED:
-            at_ms, count, known, at = table[AT_MS, index], table[COUNT, index], -1, end
-            if end > start:
-                known, at = _listed(data, start, end, run_names, run_slots, listed)
-                inner = _after(data, at, end, _IDLE_RUNS)
-                if inner >= 0:
-                    asleep, at = _listed(data, inner, end, run_names, run_slots, idle)
-            if at != end:
+            at_ms, count = table[AT_MS, index], table[COUNT, index]
+            known, asleep = _lists(data, start, end, run_names, run_slots, listed, idle)
+            if asleep < 0:
                 break
         elif kind == CHECKPOINT:
             at_ms, row, progress_ms = _checkpoint(data, start, end, run_names, run_slots, scratch)
@@ -424,15 +431,12 @@ def fold(
             beat[row] = count
             seen[row] = now_ms
             for place in range(known):
-                piece, works = first_alloc[listed[place]], True
-                for other in range(asleep):
-                    works = works and idle[other] != listed[place]
+                piece, since_ms = first_alloc[listed[place]], now_ms if _is_in(listed[place], idle, asleep) else 0
                 while piece >= 0:
                     if gpu_node[alloc_gpu[piece]] == row:
-                        missed[piece] = 0
-                        if works or idle_ms[piece] == 0:
-                            idle_ms[piece] = 0 if works else now_ms
-                        confirmed_ms[piece] = now_ms
+                        missed[piece], confirmed_ms[piece] = 0, now_ms
+                        if since_ms == 0 or idle_ms[piece] == 0:
+                            idle_ms[piece] = since_ms
                     piece = following[piece]
             beats += 1
         else:
