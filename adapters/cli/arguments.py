@@ -157,6 +157,14 @@ def mark(text: str) -> Mark:
         ) from None
 
 
+def record(text: str) -> Mark:
+    """Return the same where there must be a record: the first is 1."""
+    found = mark(text)
+    if found.seq == 0:
+        raise ValueError(f"{text!r} is too small; the first record is 1")
+    return found
+
+
 def instant_or_after_ms(text: str, now_ms: int) -> int:
     """Return an instant as ``instant_ms`` does, or for a duration such as ``2h`` the instant so long after ``now_ms``."""
     try:

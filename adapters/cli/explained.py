@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from apportion.adapters.asking import NoAnswer, ask
 from apportion.adapters.cli.asking import Opened, warn
 from apportion.adapters.cli.moments import moment_if_readable
 from apportion.adapters.cli.verbs import Place
@@ -39,6 +38,8 @@ async def explained(
 
 async def _asked(place: Place, client: Client, question: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
     """Return whether the projector answered, and what."""
+    from apportion.adapters.asking import NoAnswer, ask
+
     began, said = time.monotonic(), False
     while True:
         try:

@@ -45,7 +45,7 @@ async def verify(
         ),
     ] = None,
     to: Annotated[
-        Mark | None, typer.Option("--to", parser=typed(arguments.mark), metavar="SEQ|TIME", help="Stop after this record")
+        Mark | None, typer.Option("--to", parser=typed(arguments.record), metavar="SEQ|TIME", help="Stop after this record")
     ] = None,
     workers: Annotated[
         int | None,
