@@ -85,9 +85,7 @@ def run(
     days: int = MONTH, nodes: int = 128, beat_s: int = 10, seed: int = 1, rounds: int = 1, directory: str = ""
 ) -> dict[str, Any]:
     """Return the figures; ``directory`` keeps the archive, and is not generated again where it holds one of as many days."""
-    with _place(directory) as place:
-        if not is_archive(place) or len(load(place).days) < days:
-            _generate(place, days, nodes, beat_s, seed)
+    with archive_of(directory, days, nodes, beat_s, seed) as place:
         manifest = load(place)
         first_days = manifest.days[:days]
         state_from(place, min(2_000, first_days[-1].last_seq))  # loads the kernels' machine code
@@ -109,6 +107,15 @@ def run(
             "archive_bytes": sum(file.size for entry in first_days for file in entry.files),
             "clock": "CPU time of this process",
         }
+
+
+@contextmanager
+def archive_of(directory: str, days: int, nodes: int, beat_s: int, seed: int) -> Iterator[Path]:
+    """Yield an archive of so many days, generated unless ``directory`` holds one; without one it is gone afterwards."""
+    with _place(directory) as place:
+        if not is_archive(place) or len(load(place).days) < days:
+            _generate(place, days, nodes, beat_s, seed)
+        yield place
 
 
 @contextmanager

@@ -16,18 +16,15 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from apportion.adapters import replaying
+from apportion.adapters.proving.ahead import state_ahead
 from apportion.adapters.proving.stretch import SLOTS, WANTED, Open, Point, Proved, Stretch, join, prove_stretch, work
 from apportion.adapters.proving.waypoints import LEAST_RECORDS, Cut, Waypoint, plan
 from apportion.adapters.replaying import OnProgress, Progress
 from apportion.core.errors import ApportionError
-
-if TYPE_CHECKING:
-    from apportion.core.engine import Core
 
 POLL_S = 0.1
 AHEAD = "made ahead by trusting the stored decisions"
@@ -192,23 +189,21 @@ class _Side:
 
     async def _ahead(self) -> None:
         """Hand out the stretches in order; where a state is missing, make it by trusting from the one before."""
-        core: Core | None = None
+        made: bytes | None = None
         async with self._open() as logs:
             for position, cut in enumerate(self._cuts):
                 if cut.waypoint is not None:
-                    core, snapshot, source = None, cut.waypoint.data or None, cut.waypoint.source
-                elif core is not None:
-                    snapshot, source = core.snapshot(), AHEAD
+                    snapshot, source = cut.waypoint.data or None, cut.waypoint.source
+                elif made is not None:
+                    snapshot, source = made, AHEAD
                 else:
                     continue  # the way to it does not hold: who derives that way will name what is wrong there
+                made = None
                 self._submit(Stretch(position, cut.from_seq, cut.to_seq, snapshot, source))
                 if position + 1 == len(self._cuts) or self._cuts[position + 1].waypoint is not None:
                     continue
-                core = replaying.core_from(snapshot) if core is None else core
-                try:
-                    await replaying.trust(core, logs.events, logs.decisions, cut.to_seq, self._stop)
-                except (ApportionError, _Unwanted):
-                    core = None
+                with suppress(ApportionError, _Unwanted):
+                    made = await state_ahead(logs, snapshot, cut.to_seq, self._stop)
 
     def _submit(self, stretch: Stretch) -> None:
         future = self._pool.submit(work, self._open, stretch)

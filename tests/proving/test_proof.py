@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apportion.adapters import replaying
+from apportion.adapters import archiving, replaying
+from apportion.adapters.bench.verify import opened as opened_archive
 from apportion.adapters.proving import proof as proofs
 from apportion.adapters.proving.proof import Proof, WorkerDied, prove
 from apportion.adapters.proving.stretch import Point, join
@@ -109,6 +110,16 @@ def test_processes_prove_it_side_by_side(logs: Logs, tmp_path: Path) -> None:
     assert (whole.workers, marks(whole)) == (2, marks(proved(tmp_path, logs, workers=1)))
     assert seen
     assert seen == sorted(seen)
+
+
+def test_an_archive_is_proved_with_states_made_of_its_columns(logs: Logs, tmp_path: Path) -> None:
+    place = tmp_path / "archive"
+    asyncio.run(archiving.write(Events(logs.records), Decisions(logs.batches), place, with_open_day=True))
+
+    whole = proved(tmp_path, logs, workers=4, open_=partial(opened_archive, place))
+
+    assert whole.stretches > 4
+    assert marks(whole) == marks(proved(tmp_path, logs, workers=1))
 
 
 def test_a_worker_that_dies_is_an_error_and_no_wait(logs: Logs, tmp_path: Path) -> None:
