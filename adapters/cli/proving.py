@@ -82,7 +82,7 @@ async def verify(
         to_seq = last_seq if to is None else await seq_of(logs, to, "--to", last_seq)
         from_seq = 0 if from_ is None else await seq_of(logs, from_, "--from", to_seq)
         try:
-            start = await _start(logs, directories, from_seq)
+            start = await _start(place, logs, directories, from_seq)
             apart = step_of(to_seq - start.seq, at_once) // 2
             waypoints = await kept(logs.events, directories, start.seq, to_seq, apart)
         except Foreign as error:
@@ -138,7 +138,7 @@ async def seq_of(logs: Logs, mark: Mark, option: str, last_seq: int) -> int:
     return seq
 
 
-async def _start(logs: Logs, directories: list[Directory], from_seq: int) -> Waypoint:
+async def _start(place: Place, logs: Logs, directories: list[Directory], from_seq: int) -> Waypoint:
     """Return the state to start from: the newest snapshot, else one made by trusting; nothing at 0."""
     from apportion.adapters.proving.waypoints import Waypoint, newest
     from apportion.adapters.replaying import state_at
@@ -148,7 +148,8 @@ async def _start(logs: Logs, directories: list[Directory], from_seq: int) -> Way
     found = await newest(logs.events, directories, from_seq)
     if found is not None:
         return found
-    core = await state_at(logs.events, logs.decisions, from_seq)
+    with progress("start", quiet=place.as_json) as show:
+        core = await state_at(logs.events, logs.decisions, from_seq, None, show)
     return Waypoint(core.seq, core.snapshot(), "made by trusting the stored decisions from the first record on")
 
 

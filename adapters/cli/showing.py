@@ -43,7 +43,7 @@ def progress(label: str, *, quiet: bool = False) -> Iterator[OnProgress]:
         part = at.seq * 100 // max(at.last_seq, 1)
         bar = f" [{'#' * (part // 10)}{'.' * (10 - part // 10)}]" if terminal else ""
         text = (
-            f"{label} {part:>3} %{bar}  {render.when(at.time_ms)[:16]}Z  {rate:,.0f} events/s  "
+            f"{label} {part:>3} %{bar}  {render.when(at.time_ms)[:16] + 'Z' if at.time_ms else 'begins'}  {rate:,.0f} events/s  "
             f"{render.duration(int(left_s) * 1000)} left  seq {at.seq:,}"
         )
         sys.stderr.write(f"\r\x1b[2K{text[: _columns() - 1]}" if terminal else text + "\n")
