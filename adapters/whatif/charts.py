@@ -16,7 +16,8 @@ from apportion.adapters.whatif.measures import Measured, Spell
 from apportion.core.units import MS_PER_DAY, MS_PER_HOUR, PPM
 
 SHOWN = 5  # budgets with a line of their own
-WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 960, 120, 64, 24, 96, 44
+WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 960, 120, 64, 40, 112, 44
+WORDS_MAX = 140  # letters of a line of notes
 BUCKETS = 160
 MARKS = ((1, "1 min"), (10, "10 min"), (60, "1 h"), (360, "6 h"), (1_440, "1 d"), (4_320, "3 d"), (10_080, "7 d"), (43_200, "30 d"))
 
@@ -27,16 +28,21 @@ def held(found: Difference) -> str:
     names = _changed_most(found)[:SHOWN]
     height = TOP + len(names) * (PANEL + GAP)
     picture = Picture(WIDTH, height, "GPUs held over time, history and what-if")
-    picture.text((LEFT, 30), "GPUs held over time: " + "; ".join(found.words)[:110], css="title")
-    picture.curve([(LEFT, 52), (LEFT + 26, 52)], REST, width=1.6, dash="4 4")
-    picture.text((LEFT + 34, 56), "history")
-    picture.curve([(LEFT + 110, 52), (LEFT + 136, 52)], COLOURS[0], width=2)
-    picture.text((LEFT + 144, 56), "what if")
-    picture.text((WIDTH - RIGHT, 56), "budgets whose GPU time changed most first", anchor="end", css="note")
+    _heading(picture, "GPUs held over time", found)
+    picture.text((WIDTH - RIGHT, 72), "budgets whose GPU time changed most first", anchor="end", css="note")
     for number, name in enumerate(names):
         series = [_series(one, [spell for spell in one.spells if spell.budget == name]) for one in (before, after)]
         _panel(picture, before, name, series, TOP + number * (PANEL + GAP), COLOURS[number % len(COLOURS)])
     return picture.render()
+
+
+def _heading(picture: Picture, title: str, found: Difference) -> None:
+    words = "; ".join(found.words)
+    picture.text((LEFT, 30), title, css="title")
+    picture.text((LEFT, 50), words if len(words) <= WORDS_MAX else words[: WORDS_MAX - 3] + "...", css="note")
+    for name, shade, dash, at in (("history", REST, "4 4", LEFT), ("what if", COLOURS[0], "", LEFT + 110)):
+        picture.curve([(at, 68), (at + 26, 68)], shade, dash=dash)
+        picture.text((at + 34, 72), name)
 
 
 def _changed_most(found: Difference) -> list[str]:
@@ -101,10 +107,10 @@ def _step_ms(length_ms: int) -> int:
 
 def waits(found: Difference) -> str:
     """Return the part of the jobs submitted in the range that started within a time, in both worlds; logarithmic."""
-    height = 420
+    height = 436
     picture = Picture(WIDTH, height, "Waiting time to the first start, history and what-if")
-    picture.text((LEFT, 30), "Waiting time to the first start: " + "; ".join(found.words)[:100], css="title")
-    above, below, right = 80.0, height - 56.0, float(WIDTH - RIGHT)
+    _heading(picture, "Waiting time to the first start", found)
+    above, below, right = 96.0, height - 56.0, float(WIDTH - RIGHT)
     length_ms = max(2 * MS_PER_DAY, found.before.to_ms - found.before.from_ms)
     marks = [mark for mark in MARKS if mark[0] * 60_000 <= length_ms]
     last_ms = marks[-1][0] * 60_000
@@ -122,11 +128,7 @@ def waits(found: Difference) -> str:
         picture.line((x(minutes * 60_000), above), (x(minutes * 60_000), below + 4), "grid")
         picture.text((x(minutes * 60_000), below + 20), name, anchor="middle")
     picture.text(((LEFT + right) / 2, below + 42), "waited at most (who still waits at the end is counted)", anchor="middle")
-    for one, name, shade, dash, at in (
-        (found.before, "history", REST, "4 4", LEFT), (found.after, "what if", COLOURS[0], "", LEFT + 110),
-    ):  # fmt: skip
-        picture.curve([(at, 52), (at + 26, 52)], shade, dash=dash)
-        picture.text((at + 34, 56), name)
+    for one, shade, dash in ((found.before, REST, "4 4"), (found.after, COLOURS[0], "")):
         ended = [wait_ms for wait_ms, is_open in one.waited if not is_open]
         still = [wait_ms for wait_ms, is_open in one.waited if is_open]
         shown = [step for step in kaplan_meier(ended, still) if step[0] <= last_ms]
