@@ -66,7 +66,7 @@ golden: setup ## decode every event and decision ever shipped, and compare
 sim: setup ## seeded simulations with faults; ARGS="-m slow" for the long ones
 	$(BIN)/python -m pytest tests/simulation $(ARGS)
 
-bench: setup ## measure: make bench ARGS="fold --json" (cycle, fairness, fold, horizon, latency, packing, projector, reader, restart)
+bench: setup ## measure: make bench ARGS="fold --json" (cycle, fairness, fold, horizon, latency, packing, projector, query, reader, replay, restart, verify, whatif, why)
 	$(BIN)/apportion bench $(ARGS)
 
 schemas: setup ## write deploy/schemas and deploy/asyncapi.json from the structs

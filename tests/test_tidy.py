@@ -52,8 +52,8 @@ LONG_FUNCTIONS = {"adapters/cli/writes.py:submit": "the options of a verb are it
 
 
 @cache
-def files() -> tuple[Path, ...]:
-    """Return every file that belongs to the project: tracked, or new and not ignored; all outside a checkout."""
+def places() -> tuple[Path, ...]:
+    """Return everything that belongs to the project: tracked, or new and not ignored; all outside a checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
@@ -63,7 +63,13 @@ def files() -> tuple[Path, ...]:
     else:
         hidden = (".venv", ".git", "__pycache__", "dist", "build", ".apportion")
         names = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not set(hidden) & set(path.parts))
-    return tuple(ROOT / name for name in names if (ROOT / name).is_file() and not (ROOT / name).is_symlink())
+    return tuple(ROOT / name for name in names)
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Return every file of it."""
+    return tuple(path for path in places() if path.is_file() and not path.is_symlink())
 
 
 def python_files(*tops: str) -> list[Path]:
@@ -99,6 +105,13 @@ def test_the_top_level_is_the_agreed_one() -> None:
     assert not extra, (
         f"{extra}: the top level is fixed, so that a newcomer finds things; put it into one of the folders"
     )
+
+
+def test_nothing_is_a_link_but_the_three_rooms_of_the_namespace() -> None:
+    """A link to a folder inside itself makes a wheel that cannot be built; the files of a room are files."""
+    links = {str(path.relative_to(ROOT)) for path in places() if path.is_symlink()}
+
+    assert links <= {f".ns/apportion/{room}" for room in PACKAGES}
 
 
 def test_every_module_tells_what_it_is() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.cli import jobs, reads
+from apportion.adapters.cli import jobs, reads, why
 
 HOUR_MS = 3_600_000
 AT_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -55,7 +55,7 @@ def test_the_longest_wait_of_a_funded_request_names_owner_and_reason() -> None:
 
 def test_why_says_since_when_a_request_is_owed_its_place() -> None:
     now = {"reason": "pending", "time_ms": AT_MS - HOUR_MS, "numbers": {"position": 1}}
-    lines = jobs._why_now(WAITS, {"now": [now], "reason": [WAITS]}, AT_MS + 2 * HOUR_MS, None)
+    lines = why._now(WAITS, {"now": [now], "reason": [WAITS]}, AT_MS + 2 * HOUR_MS, None, None)
 
     assert lines[0] == "big: waits for 3h, 8 GPUs of lab/b in pool h100, number 1 in its budget's queue"
     assert lines[-1] == "  funded, and waiting at the head of its queue, for 2h (since 2026-01-01 00:00:00Z)"
@@ -68,6 +68,6 @@ def test_a_reason_that_is_only_repeated_stands_once() -> None:
         for n, reason in enumerate(["reserved", "no_block", "no_block", "held"])
     ]
 
-    spells = jobs._spells(told[::-1])
+    spells = why._spells(told[::-1])
 
     assert [(row["reason"], row["time_ms"]) for row in spells] == [("held", 3), ("no_block", 1), ("reserved", 0)]
