@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from apportion.adapters.collector import without_collector
 from apportion.core.decisions import decode_batch
 from apportion.core.errors import ApportionError, CoreMissing, InvariantBroken, LogGap, LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
@@ -244,10 +245,19 @@ async def _drive(
     if stop_seq < core.seq:
         raise ValueError(f"seq {stop_seq:,} is before the snapshot to start from, which is at {core.seq:,}")
     batches = StoredBatches(decision_log, core.cycle, core.seq + (0 if core.tick_pending else 1))
-    start_seq, at.last_seq = core.seq, stop_seq
+    at.last_seq = stop_seq
     how = _How(derive, check, taken, last_seq)
+    with without_collector():
+        await _go_on(core, event_log, batches, stop_seq, at, progress, how)
+    return batches
+
+
+async def _go_on(
+    core: Core, event_log: EventLog, batches: StoredBatches, stop_seq: int, at: Progress, progress: OnProgress | None, how: _How
+) -> None:
+    start_seq = core.seq
     if core.tick_pending and not await _cycle(core, batches, at, how):
-        return batches
+        return
     while core.seq < stop_seq:
         records = await event_log.read(core.seq, min(READ_EVENTS, stop_seq - core.seq))
         if not records:
@@ -256,12 +266,11 @@ async def _drive(
         while position < len(records):
             position = core.fold_many(records, position)
             if core.tick_pending and not await _cycle(core, batches, at, how):
-                return batches
+                return
         at.events, at.seq, at.time_ms = core.seq - start_seq, core.seq, core.time_ms
         if progress is not None:
             progress(at)
         await asyncio.sleep(0)  # not every log waits when it is read
-    return batches
 
 
 @dataclass(frozen=True)

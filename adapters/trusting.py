@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from apportion.adapters.collector import without_collector
 from apportion.adapters.logs import heartbeats as code
 from apportion.adapters.logs.archive import segments_of
 from apportion.adapters.logs.columns import Sheet
@@ -94,7 +95,8 @@ def state_and_position(
         first_seq, end_seq = segment.header.first_seq, min(segment.header.last_seq, stop_seq)
         if end_seq <= core.seq:
             continue
-        _fold(core, segment, first_seq, end_seq, batches)
+        with without_collector():
+            _fold(core, segment, first_seq, end_seq, batches)
         at.events, at.seq, at.time_ms, at.cycles = core.seq - start_seq, core.seq, core.time_ms, core.cycle
         if progress is not None:
             progress(at)

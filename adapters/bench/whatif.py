@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from apportion.adapters.collector import without_collector
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.simulation.cluster import ROOT, Layout
 from apportion.adapters.simulation.stated import tick_event
@@ -23,7 +24,7 @@ from apportion.adapters.whatif.demand import Needs
 from apportion.adapters.whatif.difference import difference
 from apportion.adapters.whatif.history import History, Reader
 from apportion.adapters.whatif.measures import Measured, Measures
-from apportion.adapters.whatif.playing import Play, without_collector
+from apportion.adapters.whatif.playing import Play
 from apportion.core.decisions import encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch

@@ -11,17 +11,17 @@ It decides nothing itself: what is decided is the core's, whether it counts is t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Literal
 
 from apportion.adapters import ending
 from apportion.adapters.bus.stream import Tail
+from apportion.adapters.collector import without_collector
 from apportion.adapters.service.ports import EventPublisher, FollowedDecisions, FollowedEvents, Snapshots
 from apportion.adapters.service.recovery import StoredCycles, restore
 from apportion.adapters.service.telling import OnBatch, Told
@@ -155,7 +155,7 @@ class SchedulerService:
         self.core, self.decision_seq, self._last_record = start.core, start.decision_seq, start.last_record
         self._snapshot_seq = first_seq = self.core.seq
         self._stored = StoredCycles(self._decisions, self.decision_seq)
-        with _without_collector():
+        with without_collector():
             while not self._stop.is_set():
                 if self.core.tick_pending and not await self._answer_stored():
                     break
@@ -369,15 +369,3 @@ class SchedulerService:
         tail, self._tail = self._tail, None
         if tail is not None:
             await ending.within("closing the reader of EVENTS", tail.close())
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Pause the cycle collector while many records are made: they form no cycles, and it would walk them again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

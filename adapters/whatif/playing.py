@@ -8,12 +8,11 @@ store them.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from apportion.adapters.collector import without_collector
 from apportion.adapters.simulation.stated import Stated
 from apportion.adapters.whatif.beats import Beats, Cursor, Item
 from apportion.adapters.whatif.demand import Needs
@@ -214,18 +213,6 @@ class Play:
             self._played.differing += 1
             if self._played.first_difference is None:
                 self._played.first_difference = past.seq, was, batch
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Pause the cycle collector: the records of a history form no cycles, and it would walk them all again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _ticker(core: Core, history: History) -> str:

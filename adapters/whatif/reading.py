@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from apportion.adapters.collector import without_collector
 from apportion.adapters.whatif.history import History, Reader
 from apportion.adapters.whatif.measures import Measured, Measures
-from apportion.adapters.whatif.playing import without_collector
 from apportion.core.envelope import Record, StoredBatch, decode_envelope
 from apportion.core.errors import LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
