@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from apportion.core.horizon import instance
+from apportion.core.policy.horizon import asking
 from tests.core.books import Books
 from tests.core.chaos import Chaos, Seeded
 from tests.core.drains import Drains
@@ -208,6 +210,18 @@ def test_safety_while_services_breathe(seed: int) -> None:
     assert serving.checked > 20
     assert serving.grown > 0
     assert serving.shrunk > 0
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_safety_where_the_planner_can_take_little(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps, budgets, services and jobs beyond what it takes are left out from the end, and the core goes on."""
+    for name, most in (("STEPS", 8), ("BUDGETS", 2), ("SERVICES", 1), ("JOBS", 3)):
+        for place in (asking, instance):  # who asks, and who refuses
+            monkeypatch.setattr(place, f"MAX_{name}", most)
+    serving = Serving()
+    play(seed, 110, ("horizon",), serving=serving)
+
+    assert serving.checked > 20
 
 
 def test_safety_while_runs_are_moved() -> None:
