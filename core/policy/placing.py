@@ -10,7 +10,8 @@ their nodes could be ready. Pass 2 serves all queues in depth, but nothing overt
 be funded later (``precedence``); pass 3 does the same for what nobody else could use, with all work that is over when the first
 of its budget could start, so that no GPU idles while something placeable waits; pass 4 work that asked for idle cycles only. What
 a budget could have and does not use is lent to all in these passes, not to its siblings first. A budget that lost a run in this
-cycle starts nothing in it. Where runs may be moved (``moving``), whoever is stuck in pass 1 may start by that, and at the end the
+cycle starts nothing in it. Who starts so on nodes that idle for somebody else no longer needs those that were kept for him: they
+are free again, and the passes look once more. Where runs may be moved (``moving``), whoever is stuck in pass 1 may start by that, and at the end the
 first of each budget.
 
 Pass 1 ends after ``SEARCHES_MAX`` searches for victims: when many budgets are closed at once, thousands of runs may go and
@@ -88,11 +89,11 @@ def _place_pool(state: State, emit: Emit, shares: Shares, pool: int, moves: Move
     ends = ends_of(state)
     if not len(turn.profile):
         _reserve_ahead(state, emit, shares, turn, ends, places, moves)
-    if int(state.pool.idle_milli[turn.pool]) > 0:
-        serve.rule_out(turn.jobs, turn.room, turn.now_ms, turn.seen)
-    for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
-        if int(state.pool.idle_milli[pool]) > 0:
-            _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
+    _unfunded(state, emit, shares, turn, ends, places)
+    while not len(turn.profile) and reservations.let_go(state):  # one started where another's nodes idle: his own are free again
+        before, turn = turn, Turn(state, shares, pool, reservations)
+        turn.blocked = before.blocked
+        _unfunded(state, emit, shares, turn, ends_of(state), places_of(state))
     if moves.kind != schema.MOVES_NONE:
         _move_for_heads(state, emit, shares, turn, moves)
     reservations.profile = turn.profile
@@ -237,6 +238,15 @@ def _move_for_heads(state: State, emit: Emit, shares: Shares, turn: Turn, moves:
         if head >= 0 and head not in turn.reservations.starts_ms:
             _move(state, emit, shares, turn, moves, head, funded=False)
         serve.choose_all(lines, lines.allowance, lines.running)
+
+
+def _unfunded(state: State, emit: Emit, shares: Shares, turn: Turn, ends: serve.Ends, places: serve.Places) -> None:
+    """Passes 2 to 4."""
+    if int(state.pool.idle_milli[turn.pool]) > 0:
+        serve.rule_out(turn.jobs, turn.room, turn.now_ms, turn.seen)
+    for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
+        if int(state.pool.idle_milli[turn.pool]) > 0:
+            _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
 
 
 def _everybody(

@@ -78,6 +78,18 @@ class Reservations:
         self.starts_ms.update(kept.tolist())
         self._instants_ms = None
 
+    def let_go(self, state: State) -> bool:
+        """Give up what is kept for whoever runs now; tell whether there was any."""
+        gone = [workload for workload in self.starts_ms if int(state.workload.state[workload]) == schema.RUNNING]
+        for workload in gone:
+            del self.starts_ms[workload]
+            theirs = self.holder == workload + 1
+            self.holder[theirs] = self.until_ms[theirs] = 0
+        if gone:
+            self._instants_ms = None
+            self.look_again()
+        return bool(gone)
+
     def free_ms(self, state: State, *, guess: bool) -> I64:
         """Return per GPU row the instant at which its last run is expected to give it back."""
         if guess not in self._free_ms:

@@ -188,6 +188,11 @@ def test_safety_over_a_long_seeded_story(seed: int) -> None:
     assert play(seed, actions=110)[0].preemptions > 0
 
 
+def test_safety_when_who_has_nodes_kept_starts_on_others() -> None:
+    """He is over before somebody else needs them; what was kept for him is kept no more."""
+    assert play(1_029, actions=400)[0].preemptions > 0
+
+
 def test_safety_while_work_goes_to_other_pools() -> None:
     """Who accepts several pools starts in another one, and comes back to where it waits; watched by everybody as the rest."""
     assert all(play(seed, actions=110)[0].visits > 2 for seed in (50, 109))
