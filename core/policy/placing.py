@@ -11,8 +11,8 @@ be funded later (``precedence``); pass 3 does the same for what nobody else coul
 of its budget could start, so that no GPU idles while something placeable waits; pass 4 work that asked for idle cycles only. What
 a budget could have and does not use is lent to all in these passes, not to its siblings first. A budget that lost a run in this
 cycle starts nothing in it. Who starts so on nodes that idle for somebody else no longer needs those that were kept for him: they
-are free again, and the passes look once more. Where runs may be moved (``moving``), whoever is stuck in pass 1 may start by that, and at the end the
-first of each budget.
+are free again, and the passes look once more. Where runs may be moved (``moving``), whoever is stuck in pass 1 may start by that,
+and at the end the first of each budget.
 
 Pass 1 ends after ``SEARCHES_MAX`` searches for victims: when many budgets are closed at once, thousands of runs may go and
 thousands wait for their GPUs. The rest is for the next cycle, which comes when the first of them have gone.
