@@ -8,7 +8,7 @@ to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -35,7 +35,6 @@ from apportion.core.events import (
 if TYPE_CHECKING:
     from apportion.core.engine import Core
 
-Drops = Callable[[Entry], bool]
 
 
 class ChangeRefused(ValueError):

@@ -27,7 +27,6 @@ from apportion.core.units import MS_PER_HOUR, NEVER_MS
 Watch = Callable[[CycleBatch], None]
 Keep = Callable[[list[Record], StoredBatch | None], None]
 OnProgress = Callable[[int, int], None]  # cycles of history played, of how many
-BATCH_RECORDS = 16_384
 MADE = "what-if"
 
 
