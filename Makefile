@@ -70,7 +70,7 @@ bench: setup ## measure: make bench ARGS="fold --json" (cycle, fairness, fold, h
 	$(BIN)/apportion bench $(ARGS)
 
 schemas: setup ## write deploy/schemas and deploy/asyncapi.json from the structs
-	$(BIN)/python -m apportion.adapters.schemas deploy
+	$(BIN)/python -m apportion.adapters.ingress.schemas deploy
 
 wheel: setup ## build the wheel into dist/ and list what is in it
 	$(BIN)/python -m build --no-isolation --wheel --outdir dist .

@@ -1,8 +1,16 @@
 """Everything that touches the world: the bus, processes, files, people.
 
-Rooms: ``bus`` (NATS: server, streams, reader, writer, publisher), ``service`` (reader -> core -> writer),
-``projector`` (reader -> DuckDB, named queries), ``agent`` (real processes on a node), ``ingress`` and ``client``
-(other services), ``demo`` (a simulated cluster under load), ``cli`` (the composition root). ``ending``: how each of our
-processes ends within a bound when it is told to.
+Rooms, by who needs them:
+
+- a cluster that runs: ``bus`` (NATS: server, streams, reader, writer, publisher), ``service`` (reader -> core -> writer),
+  ``projector`` (reader -> DuckDB, questions and answers), ``agent`` (real processes on a node), ``ingress`` (request and reply for
+  other programs), ``local`` (all of it on one machine), ``processes`` (what each of them has: home, build, end);
+- its past: ``logs`` (without a server), ``proving`` (replay as proof), ``seen`` (what a core sees at a record),
+  ``explaining`` (why), ``whatif``, ``imports`` (the history of other schedulers);
+- people: ``cli`` (the composition root), ``text`` (how values and reasons read), ``statements``, ``charts``;
+- beside it: ``forecasting`` (a producer of events), ``demo`` and ``simulation`` (a world to schedule), and ``bench``, with
+  the rooms of what it measures: ``comparing``, ``cycles``, ``fairness``, ``horizon``, ``packing``.
+
+What other people call by its name stands at the top: ``client`` (for other services) and ``site`` (set up a site once).
 Adapters import core and projections; nothing imports ``adapters.cli``.
 """

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from apportion.adapters.collector import without_collector
+from apportion.adapters.processes.collector import without_collector
 from apportion.core.decisions import decode_batch
 from apportion.core.errors import ApportionError, CoreMissing, InvariantBroken, LogGap, LogMismatch
 from apportion.core.ports import DecisionLog, EventLog

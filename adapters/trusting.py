@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from apportion.adapters.collector import without_collector
 from apportion.adapters.logs import heartbeats as code
 from apportion.adapters.logs.archive import segments_of
 from apportion.adapters.logs.columns import Sheet
 from apportion.adapters.logs.segments import Segment, read_decisions, read_sheet
+from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.replaying import Difference, OnProgress, Progress, core_from
 from apportion.core.engine import Core
 from apportion.core.envelope import MAX_BODY_BYTES, Record, StoredBatch

@@ -1,7 +1,7 @@
 """Every answer the core gives that is not "yes": enums, ordered by precedence, one comment each.
 
 The values are stable words: they stand in decisions, in SQL and on pages. Text for people is made from them by one
-table outside the core (``adapters.wording``). When several reasons hold, the one listed first is reported.
+table outside the core (``adapters.text.wording``). When several reasons hold, the one listed first is reported.
 """
 
 from __future__ import annotations

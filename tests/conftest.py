@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.envelope import subject_of
 from apportion.core.events import (
     EVENT_TYPES,

@@ -18,7 +18,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from apportion.adapters import ending
 from apportion.adapters.agent import leaving
 from apportion.adapters.agent.follower import Follower, log_id
 from apportion.adapters.agent.gpus import GpuSource
@@ -33,6 +32,7 @@ from apportion.adapters.agent.runs import Happening, Runs
 from apportion.adapters.bus.connection import ApiError
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.publisher import OutcomeUnknown, PublishRefused
+from apportion.adapters.processes import ending
 
 __all__ = ["Agent", "AgentSettings"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from apportion.adapters.agent.rundir import RunDir
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.errors import ApportionError
 
 POLL_S = 0.1

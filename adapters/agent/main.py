@@ -16,14 +16,14 @@ import socket
 import sys
 from collections.abc import Callable
 
-from apportion.adapters import ending
 from apportion.adapters.agent import nvml
 from apportion.adapters.agent.agent import Agent, AgentSettings
 from apportion.adapters.agent.gpus import GpuSource, SimulatedGpus
 from apportion.adapters.agent.memory import Memory
 from apportion.adapters.agent.naming import node_name, principal_token
 from apportion.adapters.bus.local import Bus
-from apportion.adapters.home import Home
+from apportion.adapters.processes import ending
+from apportion.adapters.processes.home import Home
 from apportion.core.errors import ApportionError
 
 logger = logging.getLogger("apportion.agent")

@@ -20,7 +20,7 @@ from typing import Any
 
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.decisions import RunPlaced, WorkloadAdmitted, decode_batch
 from apportion.core.envelope import subject_of
 from apportion.core.events import (

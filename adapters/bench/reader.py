@@ -16,7 +16,7 @@ from typing import Any
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.bus.topology import SIMULATION_DUPLICATE_WINDOW_S
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.envelope import subject_of
 from apportion.core.events import NodeHeartbeat, encode_event
 

@@ -14,8 +14,8 @@ import sys
 import time
 from typing import Any
 
-from apportion.adapters.collector import without_collector
 from apportion.adapters.demo.generator import Shape, generate
+from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.simulation.cluster import ROOT, Layout
 from apportion.adapters.simulation.stated import tick_event
 from apportion.adapters.simulation.world import World, WorldOptions

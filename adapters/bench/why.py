@@ -28,7 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apportion.adapters import asking
 from apportion.adapters.bench.cycle import WAITING_PER_NODE, _noise
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
@@ -38,7 +37,8 @@ from apportion.adapters.explaining.changes import smallest_changes
 from apportion.adapters.explaining.moment import Moment
 from apportion.adapters.explaining.report import explanation
 from apportion.adapters.explaining.trying import Trials
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
+from apportion.adapters.projector import asking
 from apportion.adapters.simulation.stated import Stated
 from apportion.core.decisions import encode_batch
 from apportion.core.engine import Core

@@ -23,8 +23,8 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 
-from apportion.adapters import ending
 from apportion.adapters.bus import frames
+from apportion.adapters.processes import ending
 from apportion.core.errors import ApportionError
 
 logger = logging.getLogger(__name__)

@@ -6,14 +6,14 @@ what speaks through that one connection.
 
 from __future__ import annotations
 
-from apportion.adapters import ending
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.decisions import NatsDecisionLog
 from apportion.adapters.bus.publisher import WINDOW, Publisher
 from apportion.adapters.bus.reader import NatsEventLog
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
+from apportion.adapters.processes import ending
+from apportion.adapters.processes.home import Home
 
 
 class Bus:

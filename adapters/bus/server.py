@@ -29,7 +29,7 @@ from typing import Literal
 
 import msgspec
 
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.errors import ApportionError
 
 HOST = "127.0.0.1"

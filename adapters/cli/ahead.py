@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened
 from apportion.adapters.cli.cores import core_if_readable
 from apportion.adapters.cli.deciding import known_of
@@ -17,7 +16,8 @@ from apportion.adapters.cli.output import Answer, AsOf
 from apportion.adapters.cli.showing import counting
 from apportion.adapters.cli.telling import piece_words, refusal_words
 from apportion.adapters.cli.verbs import WritePlace, use_kernels
-from apportion.adapters.wording import words_of
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -183,7 +183,7 @@ def projection_file(place: Place) -> Iterator[Any]:
 
 async def asked(client: Any, name: str, *, timeout_s: float = ASK_TIMEOUT_S, **params: Any) -> Reply:
     """Ask the projector over NATS. Raises ``Failure``: 3 when nobody answers, 2 or 1 for what the projector refuses."""
-    from apportion.adapters.asking import NoAnswer, ask
+    from apportion.adapters.projector.asking import NoAnswer, ask
 
     try:
         document = await ask(client, name, params, timeout_s=timeout_s)

@@ -125,7 +125,7 @@ async def sql(
     """Ask the newest published copy of the projection, in a sandbox."""
     import asyncio
 
-    from apportion.adapters.sandbox import Limits, SandboxRefused, run_sql
+    from apportion.adapters.projector.sandbox import Limits, SandboxRefused, run_sql
 
     if query and file is not None:
         raise usage("a query and --file cannot both be given", "choose one of them")

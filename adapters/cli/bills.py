@@ -1,20 +1,20 @@
 """``statement --as-known``: two versions of a period's bill, and each decision that made a difference.
 
-Asks the projection at both moments; what differs and why is ``adapters.statement_versions``.
+Asks the projection at both moments; what differs and why is ``adapters.statements.versions``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from apportion.adapters import render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import Opened
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.periods import Period
 from apportion.adapters.cli.verbs import ReadPlace
-from apportion.adapters.statement_versions import Moment, Versions, versions
+from apportion.adapters.statements.versions import Moment, Versions, versions
+from apportion.adapters.text import render
 
 HEADINGS = {
     "cost_then_gpu_us": "as known h", "cost_now_gpu_us": "now h", "given_back_gpu_us": "given back h",

@@ -1,6 +1,6 @@
 """``budget show``: one budget's balance, its burn-down, when it runs dry, who may use it, and every change with its author.
 
-Asks the projection and lets ``adapters.burndown`` make days and outlooks of it, which refuses what does not add up.
+Asks the projection and lets ``adapters.statements.burndown`` make days and outlooks of it, which refuses what does not add up.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
-from apportion.adapters.burndown import MEAN_DAYS, Outlook, days_of, outlooks
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.sharing import bar
 from apportion.adapters.cli.verbs import ReadPlace, whole
-from apportion.adapters.standing import STANDINGS
+from apportion.adapters.seen.standing import STANDINGS
+from apportion.adapters.statements.burndown import MEAN_DAYS, Outlook, days_of, outlooks
+from apportion.adapters.text import render
 from apportion.core.units import MS_PER_DAY
 
 DAYS = 14
@@ -201,7 +201,7 @@ def _change_sections(rows: list[dict[str, Any]]) -> list[Section]:
 
 
 def _drawn(path: Path, row: dict[str, Any], days: list[dict[str, Any]], ends: list[Outlook], as_of: AsOf) -> str:
-    from apportion.adapters.burndown_chart import chart
+    from apportion.adapters.charts.burndown import chart
 
     kind = "Balance" if row["metered"] else "Share"
     title = f"{kind} of {row['budget']} in pool {row['pool']}"

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli import arguments, budget_show
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import known_of, send
@@ -18,6 +17,7 @@ from apportion.adapters.cli.finding import one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
 from apportion.adapters.cli.verbs import ReadPlace, WritePlace, moment, one_of, read_verb, typed, write_verb
+from apportion.adapters.text import render
 
 PANEL = "Budgets and members"
 Budget = Annotated[str, typer.Argument(metavar="BUDGET", help="Path, such as lab/llm/olmo")]

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli import cycles, past
 from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
@@ -19,6 +18,7 @@ from apportion.adapters.cli.proving import last_of
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import is_archive, open_logs
 from apportion.adapters.cli.verbs import Place, use_kernels, verb
+from apportion.adapters.text import render
 
 PANEL = "Check and replay"
 
@@ -101,7 +101,7 @@ async def schema(
     ] = "",
 ) -> Answer:
     """Print the JSON Schema of an event or decision, or AsyncAPI."""
-    from apportion.adapters import schemas
+    from apportion.adapters.ingress import schemas
     from apportion.core.events import EVENTS, NEWEST
 
     if type_ == "asyncapi":

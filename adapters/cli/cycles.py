@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.proving import difference_lines, snapshot_directories
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import open_logs
 from apportion.adapters.cli.verbs import Place, use_kernels, verb, whole
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.seen.cycle import Told

@@ -2,7 +2,7 @@
 
 ``send`` publishes and waits until the projection holds the cycle that answers the event; the first batch at or after
 the event's sequence is that answer. A refused event appears there as a decision with its reason; an accepted one has
-changed the state, and the decisions that name it tell what happened. Words come from ``adapters.wording`` alone.
+changed the state, and the decisions that name it tell what happened. Words come from ``adapters.text.wording`` alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened
 from apportion.adapters.cli.failure import FAILED, Failure, unreachable
 from apportion.adapters.cli.output import Answer, AsOf, write_lines
 from apportion.adapters.cli.publishing import event_document, now_ms
 from apportion.adapters.cli.telling import REFUSING, decision_lines, refusal_words
 from apportion.adapters.cli.verbs import WritePlace
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.core.events import Event

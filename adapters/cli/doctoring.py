@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import connected, server_url
 from apportion.adapters.cli.failure import Failure
 from apportion.adapters.cli.verbs import Place
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.bus.connection import Connection
@@ -206,7 +206,7 @@ def _http(place: Place) -> Finding:
     import socket
     from urllib.parse import urlsplit
 
-    from apportion.adapters.listening import running
+    from apportion.adapters.projector.listening import running
 
     found = running(place.home)
     if found is None:

@@ -1,6 +1,6 @@
 """``node drain`` and ``node show``: a node that is wanted empty, what it costs whom, and how far it is.
 
-What becomes of each run comes from the core's own function on its state (``adapters.emptying``), what is there from the
+What becomes of each run comes from the core's own function on its state (``adapters.seen.emptying``), what is there from the
 projection. Nobody has to be asked by telephone: who states his end is left, who may be moved is moved at a checkpoint, and who is
 waited for stands here with his name and the instant until which.
 """
@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import emptying, render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.cores import core_if_readable
@@ -21,7 +20,9 @@ from apportion.adapters.cli.finding import node_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked, event_document, now_ms
 from apportion.adapters.cli.verbs import ReadPlace, WritePlace, typed
-from apportion.adapters.wording import words_of
+from apportion.adapters.seen import emptying
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import words_of
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name")]
 _OPTIONS = {"node": "the node", "by_ms": "--by", "force": "--force", "reason": "--reason"}

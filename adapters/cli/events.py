@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import decision_of
 from apportion.adapters.cli.failure import Failure, usage
@@ -23,6 +22,7 @@ from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, open_logs
 from apportion.adapters.cli.telling import decision_lines
 from apportion.adapters.cli.verbs import Place, verb, whole
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.core.envelope import Record

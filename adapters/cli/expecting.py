@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened
+from apportion.adapters.text import render
 from apportion.core.units import MS_PER_DAY
 
 LIKE_IT_MIN = 5  # jobs like it that must have started before their waits say anything

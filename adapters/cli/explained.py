@@ -38,7 +38,7 @@ async def explained(
 
 async def _asked(place: Place, client: Client, question: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
     """Return whether the projector answered, and what."""
-    from apportion.adapters.asking import NoAnswer, ask
+    from apportion.adapters.projector.asking import NoAnswer, ask
 
     began, said = time.monotonic(), False
     while True:

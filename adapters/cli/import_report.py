@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from apportion.adapters import render
 from apportion.adapters.cli.failure import FAILED
 from apportion.adapters.cli.output import Answer, Section
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.imports.attempt import Attempt

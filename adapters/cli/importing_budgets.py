@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.deciding import send
 from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.finding import one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import WritePlace, one_of
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.imports.budgets.tree import Line, Tree

@@ -1,6 +1,6 @@
 """Verbs on one job: job, logs.
 
-``job`` asks the projector and puts decisions into the words of ``adapters.wording``; ``logs`` reads
+``job`` asks the projector and puts decisions into the words of ``adapters.text.wording``; ``logs`` reads
 the folders of the nodes on this machine, so it works while everything else is down.
 """
 
@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.finding import workload_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.telling import decision_lines, piece_words
 from apportion.adapters.cli.verbs import Place, ReadPlace, one_of, read_verb, verb, whole
 from apportion.adapters.cli.wishes import options_of
+from apportion.adapters.text import render
 
 PANEL = "Look"
 PROGRESS = ("run.progressed", "run.checkpointed")

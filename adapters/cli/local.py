@@ -61,7 +61,7 @@ async def up(
     ] = 0,
 ) -> Answer:
     """Run it all on this machine: server, core, projector, agent."""
-    from apportion.adapters import up as tree
+    from apportion.adapters.local import up as tree
 
     if place.server:
         raise usage(
@@ -145,13 +145,13 @@ async def project(
 ) -> Answer:
     """Run the projector: the DuckDB projection that answers reads."""
     use_kernels()
-    from apportion.adapters import projector
-    from apportion.adapters.listening import door
+    from apportion.adapters.projector.listening import door
+    from apportion.adapters.projector.process import serve
 
     where = door(http, http_host, token_file) if http is not None else None
     if where is None and (token_file is not None or http_host != "127.0.0.1"):
         raise usage("--http-host and --token-file are for --http", "give --http PORT too")
-    await projector.serve(
+    await serve(
         place.home, url=_url(place), rebuild=rebuild, ready=lambda line: say(f"ready: {line}"), http=where
     )
     return Answer()

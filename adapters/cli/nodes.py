@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.deciding import known_of, send
 from apportion.adapters.cli.emptying import counted, drain, drain_words, show
@@ -17,7 +16,8 @@ from apportion.adapters.cli.finding import node_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
 from apportion.adapters.cli.verbs import ReadPlace, WritePlace, read_verb, write_verb
-from apportion.adapters.wording import words_of
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import words_of
 
 PANEL = "Nodes"
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name")]

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from apportion.adapters import render
 from apportion.adapters.cli.failure import Failure, usage
+from apportion.adapters.text import render
 
 Row = Mapping[str, Any]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.arguments import Mark
 from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.finding import nearest
@@ -22,6 +21,7 @@ from apportion.adapters.cli.proving import last_of, seq_of, snapshot_directories
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import open_logs
 from apportion.adapters.cli.verbs import Place, moment, one_of, use_kernels, verb, whole
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.seen.sight import Sight
@@ -244,7 +244,7 @@ def _reasons(sight: Sight, wanted: Wanted) -> list[Section]:
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    from apportion.adapters import wording
+    from apportion.adapters.text import wording
     from apportion.core.reasons import Pending
 
     if row["reason_now"] is None:

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened, Reply, opened
 from apportion.adapters.cli.failure import Failure, usage
 from apportion.adapters.cli.finding import nearest, one_pool
 from apportion.adapters.cli.output import Answer, Section, terminal_width
 from apportion.adapters.cli.reads import PANEL, Pool, given
 from apportion.adapters.cli.verbs import ReadPlace, lasting, read_verb, whole
+from apportion.adapters.text import render
 
 Row = dict[str, Any]
 PIPE_WIDTH = 120
@@ -62,14 +62,14 @@ async def show(
         key = {"plan": found["plan"], "seq": reply.as_of.seq}
         jobs, services = (await source.ask("plan_jobs", **key)).rows, (await source.ask("plan_services", **key)).rows
     if svg is not None:
-        from apportion.adapters.plan_chart import chart
+        from apportion.adapters.charts.plan import chart
 
         svg.write_text(chart(found, jobs, services), encoding="utf-8")
     drawn = [f"picture: {svg}"] if svg is not None else []
     if _for_scripts(place):
         columns = ["workload", "budget", "gpus_milli", "start_ms", "end_ms", "first", "gpus", "late"]
         return Answer([Section(jobs, columns), Section(services, [], key="services")], more={"plan": found}, as_of=reply.as_of)
-    from apportion.adapters.plan_gantt import gantt
+    from apportion.adapters.charts.gantt import gantt
 
     width = terminal_width(sys.stdout) or PIPE_WIDTH
     picture = gantt(found, jobs[:limit], services, width)

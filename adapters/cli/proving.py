@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.arguments import Mark
 from apportion.adapters.cli.failure import FAILED, Failure, usage
@@ -21,6 +20,7 @@ from apportion.adapters.cli.output import Answer, AsOf
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import Logs, is_archive, open_logs
 from apportion.adapters.cli.verbs import Place, typed, use_kernels, verb, whole
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.proving.document import Document
@@ -210,7 +210,7 @@ def difference_lines(found: dict[str, Any], cycles: int) -> list[str]:
 
 
 def _other_core(found: dict[str, Any], cycles: int) -> list[str]:
-    from apportion.adapters.versions import what_to_install
+    from apportion.adapters.proving.versions import what_to_install
     from apportion.core.fold.setup import CORE_NUMBER
 
     lines = [

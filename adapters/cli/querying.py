@@ -74,7 +74,7 @@ async def query(
 
 def save_parquet(path: Path, reply: Reply) -> str:
     """Write a reply's rows into a Parquet file; return the sentence that says so. Raises ``Failure`` (2)."""
-    from apportion.adapters.formats import guessed_types, write_parquet
+    from apportion.adapters.projector.formats import guessed_types, write_parquet
 
     types = list(reply.more.get("types") or guessed_types(reply.columns, reply.rows))
     try:

@@ -1,6 +1,6 @@
 """Verbs that look at everything: status, queue, usage.
 
-Each asks the projector one or two named queries and arranges the answer; sentences come from ``adapters.wording``. JSON
+Each asks the projector one or two named queries and arranges the answer; sentences come from ``adapters.text.wording``. JSON
 and CSV carry the rows as the projection has them, plus the sentences made from their reasons.
 """
 
@@ -10,15 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render, standing
 from apportion.adapters.cli.asking import Opened, Reply, opened
 from apportion.adapters.cli.cores import core_if_readable
 from apportion.adapters.cli.failure import usage as usage_failure
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import ReadPlace, moment, one_of, principal_now, read_verb, whole
-from apportion.adapters.standing import PROTECTED, STANDINGS
-from apportion.adapters.wording import label_of, words_of
+from apportion.adapters.seen import standing
+from apportion.adapters.seen.standing import PROTECTED, STANDINGS
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import label_of, words_of
 
 PANEL = "Look"
 STATES = ("pending", "placed", "running", "stopping", "all")
@@ -83,7 +84,7 @@ async def status(
 
 def _live_reads(place: ReadPlace) -> list[str]:
     """Return where the same is answered over HTTP."""
-    from apportion.adapters.listening import running
+    from apportion.adapters.projector.listening import running
 
     found = running(place.home) if not place.server else None
     return [f"live reads: {found.url}/q"] if found is not None else []

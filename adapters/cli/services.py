@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.deciding import known_of, send
@@ -21,7 +20,8 @@ from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
 from apportion.adapters.cli.reads import BudgetOption, Pool, given
 from apportion.adapters.cli.verbs import ReadPlace, WritePlace, lasting, read_verb, typed, write_verb
-from apportion.adapters.wording import words_of
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import words_of
 
 Replicas = Annotated[
     arguments.Between | None,
@@ -164,7 +164,7 @@ async def _curve(source: Opened, place: ReadPlace, job: str, step_ms: int, hours
     most = max([row["held_milli"] for row in curve.rows] + [row["need_milli"] or 0 for row in curve.rows] + [1])
     rows = [{**row, "traffic": _traffic(row["traffic_milli"]), "bar": _bar(row, most)} for row in curve.rows]
     if svg is not None:
-        from apportion.adapters.service_chart import chart
+        from apportion.adapters.charts.services import chart
 
         svg.write_text(chart(found, curve.rows, step_ms, render.when(as_of.time_ms)), encoding="utf-8")
     each = render.gpus(found["gpus_milli"])

@@ -1,7 +1,7 @@
 """``share``: what each budget is guaranteed, entitled to now, owed, allowed, runs and waits for, with the arithmetic.
 
 What was used comes from the projection; entitlements and allowances come from the core's own function on its state at the
-same sequence (``adapters.standing``). Nothing is worked out here but the guarantee, a share of the GPUs in service.
+same sequence (``adapters.seen.standing``). Nothing is worked out here but the guarantee, a share of the GPUs in service.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import arithmetic
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.cores import core_if_readable
 from apportion.adapters.cli.finding import budget_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import PANEL, Pool, given, without_constant
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
-from apportion.adapters.render import gpu_count
+from apportion.adapters.seen import arithmetic
+from apportion.adapters.text.render import gpu_count
 from apportion.core.units import PPM
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def share(
 
 def merged(used: list[dict[str, Any]], core: Core | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the pools, and the budgets by the projection (over time) and by the core (now)."""
-    from apportion.adapters import standing
+    from apportion.adapters.seen import standing
 
     if core is None:
         return [], [{**row, "share_of_pool_ppm": row["entitled_ppm"]} for row in used]

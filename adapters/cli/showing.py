@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from apportion.adapters import render
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.replaying import OnProgress, Progress

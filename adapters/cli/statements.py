@@ -1,7 +1,7 @@
 """``statement``: what a budget had, got, paid and has left over a period, line by line, as text, CSV, JSON, Parquet or a page.
 
-Asks the projection for both ends and for the lines, and lets ``adapters.statement`` put them together, which refuses what does
-not add up. Nothing is worked out here.
+Asks the projection for both ends and for the lines, and lets ``adapters.statements.statement`` put them together, which
+refuses what does not add up. Nothing is worked out here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened, Reply, opened
 from apportion.adapters.cli.bills import compared
 from apportion.adapters.cli.failure import usage
@@ -20,8 +19,9 @@ from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.periods import FORMS, Period, period_of
 from apportion.adapters.cli.querying import PARQUET, save_parquet
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
-from apportion.adapters.statement import Statement, statement
-from apportion.adapters.statement_words import closing_lines, heading_lines, shown_line
+from apportion.adapters.statements.statement import Statement, statement
+from apportion.adapters.statements.words import closing_lines, heading_lines, shown_line
+from apportion.adapters.text import render
 
 PANEL = "Budgets and members"
 COLUMNS = (
@@ -69,7 +69,7 @@ async def show(
         made = [await _one(source, budget, name, span, as_of) for name in sorted(pools)]
     after = []
     if html is not None:
-        from apportion.adapters.statement_page import page
+        from apportion.adapters.statements.page import page
 
         _write(html, page(made, as_of.line()))
         after = [f"written to {html}"]

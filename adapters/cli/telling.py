@@ -1,6 +1,6 @@
 """Decisions in sentences, for ``submit``, ``job`` and everything that shows what the core decided.
 
-Pure functions of a decision as it stands in its batch. Reasons take their words from ``adapters.wording``; here is only
+Pure functions of a decision as it stands in its batch. Reasons take their words from ``adapters.text.wording``; here is only
 what a decision says beside its reason.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apportion.adapters import render
-from apportion.adapters.wording import words_of
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import words_of
 
 REFUSING = ("rejected", "workload.rejected")
 

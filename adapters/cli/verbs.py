@@ -22,7 +22,7 @@ import typer
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.failure import OK, STALE, Failure, usage
 from apportion.adapters.cli.output import Answer, Format, show
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 
 T = TypeVar("T")
 
@@ -166,7 +166,7 @@ _WRITE_OPTIONS: dict[str, tuple[Any, Any]] = {
 
 def use_kernels() -> None:
     """Prepare this process for the core's kernels; called before anything imports numba, and only by verbs that need it."""
-    from apportion.adapters.build import keep_kernels_apart
+    from apportion.adapters.processes.build import keep_kernels_apart
 
     keep_kernels_apart()
 

@@ -1,6 +1,6 @@
 """``what-fits``: how many of each usual shape could start now, beside what is kept for others, and else when one could.
 
-Nothing is worked out here: the numbers are those of ``adapters.offers``, which asks the core's own functions on its state.
+Nothing is worked out here: the numbers are those of ``adapters.seen.offers``, which asks the core's own functions on its state.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.cores import core_at
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.reads import PANEL, Pool
 from apportion.adapters.cli.verbs import ReadPlace, lasting, read_verb
+from apportion.adapters.text import render
 
 KEPT_SHOWN = 3
 _NO_POOL = "no pool is defined yet; `apportion up` opens a log with one"
@@ -38,7 +38,7 @@ async def what_fits(
     runtime: Annotated[int, lasting("What the work says it runs at most", "it does not say")] = 0,
 ) -> Answer:
     """Show what could start now: sizes, shapes, pools."""
-    from apportion.adapters.offers import offers
+    from apportion.adapters.seen.offers import offers
 
     async with opened(place) as source:
         reply = await source.ask("status")
@@ -84,7 +84,7 @@ def size_words(nodes: int, milli: int) -> str:
 
 def count(row: dict[str, Any] | None, name: str = "fits") -> str:
     """Return a number of copies as text: ``12``, ``1,000+``, ``-`` for what the pool could never have."""
-    from apportion.adapters.offers import FITS_MAX
+    from apportion.adapters.seen.offers import FITS_MAX
 
     if row is None or row[name] is None:
         return "-"

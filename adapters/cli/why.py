@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.expecting import expectation, lines_of
 from apportion.adapters.cli.explained import explained
@@ -22,7 +21,8 @@ from apportion.adapters.cli.reads import percent_or_dash
 from apportion.adapters.cli.services import why_service
 from apportion.adapters.cli.telling import elsewhere_words, moves_words, skipped_words
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
-from apportion.adapters.wording import words_of
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import words_of
 
 if TYPE_CHECKING:
     from apportion.adapters.explaining.moment import Moment

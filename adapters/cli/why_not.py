@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import opened
 from apportion.adapters.cli.explained import explained
 from apportion.adapters.cli.failure import FAILED, Failure
@@ -19,6 +18,7 @@ from apportion.adapters.cli.jobs import PANEL, Job
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
 from apportion.adapters.cli.why import until_words
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.explaining.moment import Moment

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.failure import FAILED, Failure
 from apportion.adapters.cli.finding import workload_of
@@ -20,6 +19,7 @@ from apportion.adapters.cli.moments import moment_if_readable
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import ReadPlace, read_verb, whole
 from apportion.adapters.cli.why import until_words
+from apportion.adapters.text import render
 
 WITHOUT = "who else was considered needs the log, which cannot be read here"
 CHOICE = "chosen is the cheapest set whose GPUs, with what is free, hold the beneficiary; cheaper runs on other nodes are no help"

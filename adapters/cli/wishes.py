@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters import render
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.verbs import typed
+from apportion.adapters.text import render
 
 Gpus = Annotated[
     int,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from apportion.adapters.charts.svg import COLOURS, REST, Picture, Point
 from apportion.adapters.comparing.playing import WAIT_BOUNDS_MS, Outcome
 from apportion.adapters.comparing.story import Story
-from apportion.adapters.comparing.svg import COLOURS, REST, Picture, Point
 from apportion.core.units import MS_PER_DAY, PPM
 
 SHOWN = 4  # programs with a line of their own

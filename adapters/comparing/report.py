@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from apportion.adapters import render
 from apportion.adapters.comparing.playing import Outcome, window
 from apportion.adapters.comparing.story import Story
 from apportion.adapters.comparing.waits import Quantile
+from apportion.adapters.text import render
 from apportion.core.units import MS_PER_DAY
 
 

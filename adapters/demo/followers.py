@@ -19,10 +19,10 @@ from typing import TypeVar
 
 import msgspec
 
-from apportion.adapters.build import keep_kernels_apart
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.stream import Tail
-from apportion.adapters.home import Home
+from apportion.adapters.processes.build import keep_kernels_apart
+from apportion.adapters.processes.home import Home
 from apportion.core.envelope import Record
 from apportion.core.errors import ApportionError
 

@@ -28,7 +28,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from apportion.adapters import render
 from apportion.adapters.bus.connection import publish_command
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
@@ -39,12 +38,13 @@ from apportion.adapters.demo.progress import Board
 from apportion.adapters.demo.report import build
 from apportion.adapters.demo.setting import MARK, DemoOptions, DemoRefused, claim, story
 from apportion.adapters.demo.troupe import Follower
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.adapters.service.scheduler import SchedulerService
+from apportion.adapters.service.warming import warm_horizon
 from apportion.adapters.simulation.stated import tick_event
 from apportion.adapters.simulation.world import World
 from apportion.adapters.snapshots import DiskSnapshots
-from apportion.adapters.warming import warm_horizon
+from apportion.adapters.text import render
 from apportion.core.decisions import CycleBatch
 from apportion.core.envelope import StoredBatch
 from apportion.core.errors import ApportionError

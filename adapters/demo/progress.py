@@ -11,8 +11,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from apportion.adapters import render
 from apportion.adapters.simulation.world import WorldOptions
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -10,9 +10,9 @@ from typing import Any
 
 import duckdb
 
-from apportion.adapters import render
-from apportion.adapters.home import Home
-from apportion.adapters.service_chart import chart
+from apportion.adapters.charts.services import chart
+from apportion.adapters.processes.home import Home
+from apportion.adapters.text import render
 from apportion.core.units import MS_PER_HOUR, PPM
 from apportion.projections import queries
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import duckdb
 
-from apportion.adapters import render
 from apportion.adapters.demo.outcome import Outcome
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
+from apportion.adapters.text import render
 from apportion.projections.audit import audit
 from apportion.projections.report import report
 

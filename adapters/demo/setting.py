@@ -13,7 +13,7 @@ from pathlib import Path
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.demo.trace import TRACE_EPOCH_MS, TraceError, read_trace
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.adapters.simulation.cluster import ROOT, Layout, member_names, shares_for
 from apportion.adapters.simulation.job import Job
 from apportion.adapters.simulation.traffic import Curve

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from apportion.adapters.demo.followers import Progress
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.errors import ApportionError
 
 END_S = 10.0

@@ -3,7 +3,7 @@
 A pure function of a ``Cycle``. The first is the one that the core reports (``policy.explaining.reason_for``); then, where nobody
 would pay for it, why, because who is not funded has nobody asked to go for him; then all others, each tested by itself with the one
 feasibility function: what is kept for others as if it were all that is wrong, and so on. Words are made of them by
-``adapters.wording``.
+``adapters.text.wording``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PLACES_MAX = 256  # budgets that are counted in fair order
 
 
 class Cause(NamedTuple):
-    """One cause: ``enum`` and ``reason`` as ``adapters.wording`` knows them, and what it is about."""
+    """One cause: ``enum`` and ``reason`` as ``adapters.text.wording`` knows them, and what it is about."""
 
     enum: str  # pending | funding
     reason: str

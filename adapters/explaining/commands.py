@@ -1,7 +1,7 @@
 """Changes and tests in words: what to do, the command that does it, and what stands between a node and a job.
 
-Pure functions of a ``Change`` or a ``Test``; the templates are filled as those of ``adapters.wording``. A command is one that a
-person can paste; only what is run stands there as COMMAND, because the core does not know it.
+Pure functions of a ``Change`` or a ``Test``; the templates are filled as those of ``adapters.text.wording``. A command is
+one that a person can paste; only what is run stands there as COMMAND, because the core does not know it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from apportion.adapters import render
 from apportion.adapters.explaining.changes import Change
 from apportion.adapters.explaining.nodes import Test
 from apportion.adapters.explaining.trying import AFTER_STOPS
-from apportion.adapters.wording import fill
+from apportion.adapters.text import render
+from apportion.adapters.text.wording import fill
 from apportion.core.events import BudgetSet, NodeUncordoned, WorkloadSubmitted
 
 CHANGES = {

@@ -17,7 +17,7 @@ from apportion.adapters.explaining.holders import runs_on, would_do
 from apportion.adapters.explaining.moment import Cycle, Moment
 from apportion.adapters.explaining.nodes import verdict_on, waits
 from apportion.adapters.explaining.trying import TRIALS_MAX
-from apportion.adapters.wording import words_of
+from apportion.adapters.text.wording import words_of
 from apportion.core.policy.funding import fundable
 from apportion.core.state import schema
 from apportion.core.state.holdings import held_gpus

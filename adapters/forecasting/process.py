@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apportion.adapters import ending
-from apportion.adapters.asking import ask
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.publisher import Publisher
 from apportion.adapters.forecasting import publishing, traffic
@@ -25,6 +23,8 @@ from apportion.adapters.forecasting.features import features
 from apportion.adapters.forecasting.history import History, history_of
 from apportion.adapters.forecasting.publishing import STEP_MS, STEPS, Said
 from apportion.adapters.forecasting.shelf import Shelf
+from apportion.adapters.processes import ending
+from apportion.adapters.projector.asking import ask
 from apportion.core.envelope import subject_of
 from apportion.core.errors import ApportionError
 from apportion.core.events import EVENT_TYPES, ForecastPublished, encode_event

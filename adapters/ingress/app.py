@@ -32,7 +32,6 @@ from faststream import ExceptionMiddleware, FastStream
 from faststream.nats import NatsBroker, NatsMessage
 from nats.aio.client import Client
 
-from apportion.adapters import ending
 from apportion.adapters.bus.connection import inbox_of, without_password
 from apportion.adapters.bus.topology import EVENTS
 from apportion.adapters.ingress.check import (
@@ -44,6 +43,7 @@ from apportion.adapters.ingress.check import (
     split_request,
 )
 from apportion.adapters.ingress.wire import Problem, Refused, Request, Status, Stored
+from apportion.adapters.processes import ending
 from apportion.core.events import EVENTS as EVENT_CLASSES
 from apportion.core.events import NEWEST
 from apportion.core.reasons import Refusal

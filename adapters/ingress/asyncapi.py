@@ -14,8 +14,8 @@ from faststream.specification import AsyncAPI
 
 from apportion.adapters.ingress.app import Ingress
 from apportion.adapters.ingress.check import ACCEPTED
+from apportion.adapters.ingress.schemas import batch_schema, event_schema, schema_of
 from apportion.adapters.ingress.wire import Refused, Status, Stored
-from apportion.adapters.schemas import batch_schema, event_schema, schema_of
 from apportion.core.envelope import DECISION_SUBJECT, EVENT_PREFIX
 from apportion.core.events import NEWEST
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from apportion.adapters.schemas import schema_of
+from apportion.adapters.ingress.schemas import schema_of
 
 E = TypeVar("E")
 

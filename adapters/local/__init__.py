@@ -1,4 +1,4 @@
-"""The parts of a local cluster, one process tree on one machine; ``apportion.adapters.up`` puts them together.
+"""The parts of a local cluster, one process tree on one machine; ``up`` puts them together.
 
 ``opening`` (the first records of a local log), ``children`` (processes that are started again when they die),
 ``component`` (what each of them runs), ``names`` (who and where, as tokens).

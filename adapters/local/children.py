@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from apportion.adapters import ending
 from apportion.adapters.local.component import LIFELINE_FD, READY, WORDS_FD
+from apportion.adapters.processes import ending
 from apportion.core.errors import ApportionError
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)

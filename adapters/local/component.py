@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from apportion.adapters.build import keep_kernels_apart
+from apportion.adapters.processes.build import keep_kernels_apart
 
 WORDS_FD = "APPORTION_WORDS_FD"
 LIFELINE_FD = "APPORTION_LIFELINE_FD"
@@ -68,7 +68,7 @@ def speak_to_parent() -> None:
 
 def work(options: argparse.Namespace, ready: Callable[[str], None]) -> Coroutine[Any, Any, None]:
     """Return what the named component does. Imports only what it needs."""
-    from apportion.adapters.home import Home
+    from apportion.adapters.processes.home import Home
 
     home = Home.of(options.dir)
     if options.name == "core":
@@ -76,10 +76,10 @@ def work(options: argparse.Namespace, ready: Callable[[str], None]) -> Coroutine
 
         return serve(home, ready=ready)
     if options.name == "projector":
-        from apportion.adapters import projector
-        from apportion.adapters.listening import Door
+        from apportion.adapters.projector.listening import Door
+        from apportion.adapters.projector.process import serve as serve_projector
 
-        return projector.serve(home, ready=ready, http=Door(port=options.http) if options.http >= 0 else None)
+        return serve_projector(home, ready=ready, http=Door(port=options.http) if options.http >= 0 else None)
     if options.name == "ingress":
         return _ingress(options, ready)
     from apportion.adapters.agent.agent import AgentSettings
@@ -91,8 +91,8 @@ def work(options: argparse.Namespace, ready: Callable[[str], None]) -> Coroutine
 
 async def _ingress(options: argparse.Namespace, ready: Callable[[str], None]) -> None:
     from apportion.adapters.bus.server import EmbeddedServer
-    from apportion.adapters.home import Home
     from apportion.adapters.ingress.app import serve as serve_ingress
+    from apportion.adapters.processes.home import Home
 
     server = EmbeddedServer.running(Home.of(options.dir))
     if server is None:

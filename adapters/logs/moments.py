@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from apportion.adapters import render
 from apportion.adapters.logs.claims import claimed_ms
+from apportion.adapters.text import render
 from apportion.core.envelope import StoredBatch
 from apportion.core.errors import LogMismatch
 from apportion.core.ports import DecisionLog, EventLog

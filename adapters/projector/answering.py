@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import msgspec
 
-from apportion.adapters import ending
-from apportion.adapters.asking import PART_HEADER, SUBJECT, split
 from apportion.adapters.explaining.serving import Behind, Explainer, Past
+from apportion.adapters.processes import ending
+from apportion.adapters.projector.asking import PART_HEADER, SUBJECT, split
 from apportion.adapters.projector.following import Follower
 from apportion.projections import audit, queries
 from apportion.projections.queries import AsOf, QueryRefused

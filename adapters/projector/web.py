@@ -30,10 +30,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from apportion.adapters import formats, render
-from apportion.adapters.listening import is_loopback
+from apportion.adapters.projector import formats
 from apportion.adapters.projector.answering import LONG, Answering, Refusal
-from apportion.adapters.sandbox import SQL_BYTES_MAX, Limits, SandboxRefused, run_sql
+from apportion.adapters.projector.listening import is_loopback
+from apportion.adapters.projector.sandbox import SQL_BYTES_MAX, Limits, SandboxRefused, run_sql
+from apportion.adapters.text import render
 from apportion.projections import queries, storage
 from apportion.projections.fingerprint import fingerprint
 from apportion.projections.queries import Parameter, QueryRefused

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from apportion.adapters.build import build_id, core_id
+from apportion.adapters.processes.build import build_id, core_id
 from apportion.adapters.proving.proof import Proof
 from apportion.adapters.proving.stretch import Point
-from apportion.adapters.versions import own_version
+from apportion.adapters.proving.versions import own_version
 
 KIND = "apportion verify"
 FORMAT = 1

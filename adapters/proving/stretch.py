@@ -139,7 +139,7 @@ SLOTS = 2  # places per stretch after that: records done, time reached
 
 def join(board: Any) -> None:
     """Begin as a worker."""
-    from apportion.adapters.build import keep_kernels_apart
+    from apportion.adapters.processes.build import keep_kernels_apart
 
     global _board
     keep_kernels_apart()

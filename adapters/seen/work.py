@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from apportion.adapters import render
 from apportion.adapters.seen.sight import Sight
+from apportion.adapters.text import render
 from apportion.core.policy.explaining import Offers, reason_for
 from apportion.core.reasons import Pending
 from apportion.core.state import schema

@@ -11,9 +11,9 @@ import logging
 import sys
 from collections.abc import Callable
 
-from apportion.adapters import ending
 from apportion.adapters.bus.local import Bus
-from apportion.adapters.home import Home
+from apportion.adapters.processes import ending
+from apportion.adapters.processes.home import Home
 from apportion.adapters.service.scheduler import SchedulerService, Settings
 from apportion.adapters.snapshots import DiskSnapshots
 

@@ -19,15 +19,15 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Literal
 
-from apportion.adapters import ending
 from apportion.adapters.bus.stream import Tail
-from apportion.adapters.collector import without_collector
+from apportion.adapters.processes import ending
+from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.service.ports import EventPublisher, FollowedDecisions, FollowedEvents, Snapshots
 from apportion.adapters.service.recovery import StoredCycles, restore
 from apportion.adapters.service.telling import OnBatch, Told
 from apportion.adapters.service.ticking import LONGEST_WAIT_S, Ticker, Why, publish_tick, refused_tick, wall_ms
+from apportion.adapters.service.warming import warm_horizon
 from apportion.adapters.snapshots import record_hash
-from apportion.adapters.warming import warm_horizon
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import ApportionError, LogMismatch

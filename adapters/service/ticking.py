@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from apportion.adapters import ending
+from apportion.adapters.processes import ending
 from apportion.adapters.service.ports import EventPublisher
 from apportion.core.engine import Core
 from apportion.core.envelope import subject_of

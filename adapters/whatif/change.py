@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from apportion.adapters import render
 from apportion.adapters.simulation.stated import Stated, stated
+from apportion.adapters.text import render
 from apportion.adapters.whatif.beats import Beats
 from apportion.adapters.whatif.demand import Asked, Demand, Ending, Needs
 from apportion.adapters.whatif.history import Entry, History, event_of

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import log
 
-from apportion.adapters import render
-from apportion.adapters.comparing.svg import COLOURS, REST, Picture
+from apportion.adapters.charts.svg import COLOURS, REST, Picture
 from apportion.adapters.comparing.waits import kaplan_meier
+from apportion.adapters.text import render
 from apportion.adapters.whatif.difference import Difference
 from apportion.adapters.whatif.measures import Measured, Spell
 from apportion.core.units import MS_PER_DAY, MS_PER_HOUR, PPM

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from apportion.adapters.collector import without_collector
+from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.simulation.stated import Stated
 from apportion.adapters.whatif.beats import Beats, Cursor, Item
 from apportion.adapters.whatif.demand import Needs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from apportion.adapters.collector import without_collector
+from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.whatif.history import History, Reader
 from apportion.adapters.whatif.measures import Measured, Measures
 from apportion.core.envelope import Record, StoredBatch, decode_envelope

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from apportion.adapters import render
+from apportion.adapters.text import render
 from apportion.adapters.whatif.calibration import PERCENTS, Calibration, quantile, worst_ppm
 from apportion.adapters.whatif.difference import Difference, budgets_of
 from apportion.adapters.whatif.measures import Account, Wait

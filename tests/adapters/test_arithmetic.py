@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apportion.adapters import arithmetic, standing
 from apportion.adapters.cli import sharing
+from apportion.adapters.seen import arithmetic, standing
 from apportion.core.decisions import RunPlaced
 from apportion.core.engine import Core
 from apportion.core.events import BudgetClosed, BudgetGranted, NodeHeartbeat, PolicyActivated, RunStarted

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from apportion.adapters.bus.server import EmbeddedServer, ServerError, ServerFile, greet
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 
 
 def test_starts_on_loopback_and_writes_where_it_is(nats_server: EmbeddedServer) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.adapters import render
+from apportion.adapters.text import render
 from apportion.core.units import GPU_US_PER_GPU_HOUR
 
 amounts = st.integers(min_value=0, max_value=1 << 58)

@@ -11,7 +11,7 @@ import pytest
 
 from apportion.adapters import replaying
 from apportion.adapters.cli.proving import difference_lines
-from apportion.adapters.versions import RELEASES, own_version, what_to_install
+from apportion.adapters.proving.versions import RELEASES, own_version, what_to_install
 from apportion.core.decisions import decode_batch, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch, subject_of

@@ -11,12 +11,12 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from apportion.adapters import render
 from apportion.adapters.cli import telling
 from apportion.adapters.cli.failure import STALE, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Format, Section, show, show_failure
 from apportion.adapters.cli.verbs import ReadPlace, finish
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
+from apportion.adapters.text import render
 from apportion.core.decisions import AnyDecision
 from apportion.core.envelope import encode
 

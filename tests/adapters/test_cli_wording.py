@@ -8,7 +8,7 @@ from enum import Enum
 
 import pytest
 
-from apportion.adapters import wording
+from apportion.adapters.text import wording
 from apportion.core import reasons
 from apportion.core.reasons import Funding, Pending, Refusal
 

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from apportion.adapters.charts.svg import Picture
 from apportion.adapters.cli.main import run
 from apportion.adapters.comparing import charts
 from apportion.adapters.comparing.playing import POLICIES, WAIT_BOUNDS_MS, Outcome, misplaced_pct, play
 from apportion.adapters.comparing.report import document, lines
 from apportion.adapters.comparing.story import Story, StoryRefused, story
-from apportion.adapters.comparing.svg import Picture
 from apportion.adapters.comparing.timeline import Timeline
 from apportion.adapters.comparing.waits import Waits
 from apportion.adapters.demo.generator import Shape, generate

@@ -24,7 +24,7 @@ from apportion.adapters.demo.report import lines
 from apportion.adapters.demo.setting import MARK, story
 from apportion.adapters.demo.trace import TRACE_EPOCH_MS
 from apportion.adapters.demo.troupe import Follower, FollowerFailed
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.adapters.simulation.cluster import Layout
 from apportion.adapters.simulation.driver import Simulation, simulate
 from apportion.adapters.simulation.job import Job
@@ -181,7 +181,7 @@ def test_an_interrupt_ends_it_cleanly(tmp_path: Path) -> None:
     home = tmp_path / "home"
     code = (
         "from apportion.adapters.demo.play import *; from apportion.adapters.simulation.cluster import Layout;"
-        "from apportion.adapters.home import Home;"
+        "from apportion.adapters.processes.home import Home;"
         f"run_demo(DemoOptions(Home.of({str(home)!r}), layout=Layout(nodes=8), days=30))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, start_new_session=True)

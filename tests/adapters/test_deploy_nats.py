@@ -17,14 +17,15 @@ import nats
 import nats.errors
 import pytest
 
-from apportion.adapters import asking, projector, site
+from apportion.adapters import site
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import find_binary
 from apportion.adapters.client import Client
-from apportion.adapters.home import Home
 from apportion.adapters.ingress.app import Ingress
+from apportion.adapters.processes.home import Home
+from apportion.adapters.projector import asking, process
 from apportion.adapters.service import SchedulerService
 from apportion.core.decisions import WorkloadAdmitted
 from apportion.core.events import BudgetSet, LogOpened, MemberGranted, NodeJoined, PoolDefined
@@ -156,7 +157,7 @@ def test_the_projector_answers_whoever_may_ask(url_of: Url, run_async: Run, tmp_
             await operator.publish(LogOpened(log_id="test", time_source="stored", operators=("operator", "core")))
             ready = asyncio.Event()
             home = Home.of(tmp_path / "projector").ensure()
-            task = asyncio.create_task(projector.serve(home, url=url_of("projector"), ready=lambda _line: ready.set()))
+            task = asyncio.create_task(process.serve(home, url=url_of("projector"), ready=lambda _line: ready.set()))
             await asyncio.wait_for(ready.wait(), 60)
             for user in ("portal", "operator"):
                 client = await nats.connect(url_of(user), inbox_prefix=f"_INBOX_{user}".encode())

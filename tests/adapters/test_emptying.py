@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apportion.adapters import emptying
+from apportion.adapters.seen import emptying
 from apportion.core import events as ev
 from apportion.core.decisions import RunDrained
 from apportion.core.engine import Core

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters import ending
+from apportion.adapters.processes import ending
 
 Run = Callable[..., Any]
 
@@ -114,7 +114,7 @@ def test_a_step_is_taken_until_it_is_told_to_stop(run_async: Run) -> None:
 
 HANGING = """
 import asyncio, os, signal, time
-from apportion.adapters import ending
+from apportion.adapters.processes import ending
 async def hang():
     with ending.on_signals("the test's process", lambda: None, 0.5):
         print("on", flush=True)

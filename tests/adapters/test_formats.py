@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from apportion.adapters import formats
+from apportion.adapters.projector import formats
 from apportion.projections import queries
 from apportion.projections.runner import Projection
 from tests.projections.history import simulated

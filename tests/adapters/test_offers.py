@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters import offers as module
-from apportion.adapters.offers import offers
+from apportion.adapters.seen import offers as module
+from apportion.adapters.seen.offers import offers
 from apportion.core import events as ev
 from apportion.core.decisions import CycleBatch, RunPlaced
 from apportion.core.engine import Core

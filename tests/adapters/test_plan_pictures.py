@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters import plan_chart
-from apportion.adapters.plan_gantt import LEAST_WIDTH, gantt
+from apportion.adapters.charts import plan as plan_picture
+from apportion.adapters.charts.gantt import LEAST_WIDTH, gantt
 
 Row = dict[str, Any]
 START_MS = 1_767_225_600_000
@@ -86,20 +86,20 @@ def test_text_is_drawn_to_scale() -> None:
 @given(plans())
 def test_the_picture_is_whole_and_inside_its_frame(drawn: tuple[Row, list[Row], list[Row]]) -> None:
     plan, jobs, services = drawn
-    text = plan_chart.chart(plan, jobs, services)
+    text = plan_picture.chart(plan, jobs, services)
     root = ElementTree.fromstring(text)
     _x, _y, width, height = (int(number) for number in root.attrib["viewBox"].split())
     blocks = root.findall(f"{SVG}rect")
     told = root.findtext(f"{SVG}desc") or ""
 
-    assert text == plan_chart.chart(plan, jobs, services)
+    assert text == plan_picture.chart(plan, jobs, services)
     assert len(blocks) == sum(row["start"] >= 0 for row in jobs)
     for block in blocks:
         x, y, wide, tall = (float(block.attrib[name]) for name in ("x", "y", "width", "height"))
-        assert x >= plan_chart.LEFT
-        assert x + wide <= width - plan_chart.RIGHT + 0.1
-        assert y >= plan_chart.TOP - 0.1
-        assert y + tall <= min(height, plan_chart.TOP + plan_chart.LINE_HEIGHT) + 0.1
+        assert x >= plan_picture.LEFT
+        assert x + wide <= width - plan_picture.RIGHT + 0.1
+        assert y >= plan_picture.TOP - 0.1
+        assert y + tall <= min(height, plan_picture.TOP + plan_picture.LINE_HEIGHT) + 0.1
     for row in jobs:
         assert row["workload"] in told
     assert len(root.findall(f"{SVG}polygon")) == bool(services)

@@ -11,11 +11,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from apportion.adapters.asking import NoAnswer, ask
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.adapters.projector import answering
+from apportion.adapters.projector.asking import NoAnswer, ask
 from apportion.adapters.projector.building import feed, open_or_build
 from apportion.adapters.projector.process import Projector
 from apportion.adapters.simulation.driver import Logs

@@ -13,10 +13,10 @@ from typing import Any
 
 import duckdb
 
-from apportion.adapters.asking import NoAnswer, ask
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
+from apportion.adapters.projector.asking import NoAnswer, ask
 from apportion.projections import audit
 from apportion.projections.digest import digest
 from apportion.projections.runner import Projection

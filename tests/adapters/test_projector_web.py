@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import duckdb
 import pytest
 
-from apportion.adapters import listening
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
-from apportion.adapters.listening import CannotListen, Door, Listening
-from apportion.adapters.projector import answering, web
+from apportion.adapters.processes.home import Home
+from apportion.adapters.projector import answering, listening, web
+from apportion.adapters.projector.listening import CannotListen, Door, Listening
 from apportion.adapters.projector.process import Projector
 from apportion.projections import queries, storage
 from tests.adapters.test_projector import fill, projecting

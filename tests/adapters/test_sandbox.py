@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from apportion.adapters.sandbox import Limits, Request, SandboxRefused, answer, run_sql
+from apportion.adapters.projector.sandbox import Limits, Request, SandboxRefused, answer, run_sql
 from apportion.projections import storage
 from apportion.projections.runner import Projection
 from tests.projections.history import job, opened
@@ -210,7 +210,7 @@ def test_an_overlong_question_is_refused_at_once(copy: Path) -> None:
 
 def test_the_child_leaves_no_process_behind(copy: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from apportion.adapters.sandbox import Limits, SandboxRefused, run_sql\n"
+        "import sys; from pathlib import Path; from apportion.adapters.projector.sandbox import Limits, SandboxRefused, run_sql\n"
         "try: run_sql(Path(sys.argv[1]), 'select list_sum(range(2000000000))', Limits(time_s=0.5))\n"
         "except SandboxRefused: pass\n"
         "import os; print('done')\n"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from apportion.adapters.ingress.asyncapi import asyncapi_document
 from apportion.adapters.ingress.check import ACCEPTED
-from apportion.adapters.schemas import DECISIONS, documents, event_schema, text_of
+from apportion.adapters.ingress.schemas import DECISIONS, documents, event_schema, text_of
 from apportion.core.decisions import AnyDecision, CycleBatch
 from apportion.core.envelope import decode_envelope
 from apportion.core.events import EVENTS, decode_data

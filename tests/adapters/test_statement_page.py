@@ -6,8 +6,8 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from apportion.adapters.statement import Statement
-from apportion.adapters.statement_page import page
+from apportion.adapters.statements.page import page
+from apportion.adapters.statements.statement import Statement
 
 HOUR_US = 3_600_000_000
 DAY_MS = 86_400_000

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from apportion.adapters.cli.main import run
-from apportion.adapters.home import Home
-from apportion.adapters.statement_versions import Moment, Unexplained, versions
+from apportion.adapters.processes.home import Home
+from apportion.adapters.statements.versions import Moment, Unexplained, versions
 from apportion.core.events import BudgetGranted, NodeHeartbeat, PolicyActivated, RunFinished, RunStarted
 from apportion.projections.runner import Projection
 from tests.projections.history import DAY_MS, HOUR_MS, MINUTE_MS, START_MS, job, opened

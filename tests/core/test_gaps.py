@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters import standing
+from apportion.adapters.seen import standing
 from apportion.core import events as ev
 from apportion.core.kernels import fragments
 from apportion.core.policy.gaps import gaps_of

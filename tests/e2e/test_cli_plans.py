@@ -14,7 +14,7 @@ import pytest
 from apportion.adapters.demo import realtime
 from apportion.adapters.demo.play import DemoOptions, run_demo
 from apportion.adapters.demo.report import lines
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from tests.e2e.user import User
 
 HOUR_MS = 3_600_000

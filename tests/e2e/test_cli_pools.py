@@ -11,7 +11,7 @@ import pytest
 
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.client import Client
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.events import PoolDefined
 from tests.e2e.user import PATIENCE_S, User
 

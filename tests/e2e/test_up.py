@@ -20,10 +20,10 @@ from apportion.adapters.agent.logs import read_log
 from apportion.adapters.agent.rundir import RunDir
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
 from apportion.adapters.local import opening
 from apportion.adapters.local.children import ChildFailed
-from apportion.adapters.up import AlreadyUp, UpOptions, up
+from apportion.adapters.local.up import AlreadyUp, UpOptions, up
+from apportion.adapters.processes.home import Home
 from apportion.core.decisions import Decision, RunClosed, RunPlaced, decode_batch
 from apportion.core.envelope import subject_of
 from apportion.core.events import EVENT_TYPES, Event, WorkloadCancelled, WorkloadSubmitted, encode_event
@@ -348,8 +348,8 @@ def test_killing_the_parent_ends_the_components_but_no_run(in_cluster: Run, tmp_
     async def scenario(cluster: Cluster) -> None:
         script = (
             "import asyncio,sys\n"
-            "from apportion.adapters.home import Home\n"
-            "from apportion.adapters.up import UpOptions,up\n"
+            "from apportion.adapters.processes.home import Home\n"
+            "from apportion.adapters.local.up import UpOptions,up\n"
             "options=UpOptions(operator='ada',node='n1',beat_ms=200,components=('core','agent'))\n"
             "asyncio.run(up(Home.of(sys.argv[1]),options,lambda line: print(line,flush=True)))"
         )

@@ -22,8 +22,8 @@ from apportion.adapters.agent import leaving
 from apportion.adapters.agent import main as agent_process
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
 from apportion.adapters.ingress import app as ingress_process
+from apportion.adapters.processes.home import Home
 from apportion.adapters.projector import process as projector_process
 from apportion.adapters.projector.following import Follower
 from apportion.adapters.service import process as core_process

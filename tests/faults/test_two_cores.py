@@ -28,7 +28,7 @@ from apportion.core.errors import ApportionError, Fenced
 
 CORE = """
 import asyncio, sys
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.adapters.service import serve
 asyncio.run(serve(Home.of(sys.argv[1]), url=sys.argv[2], standby=sys.argv[3] == "standby", takeover_after_s=0.3))
 """

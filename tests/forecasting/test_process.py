@@ -17,7 +17,7 @@ from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.forecasting import process, runtimes
 from apportion.adapters.forecasting.features import features
 from apportion.adapters.forecasting.history import KINDS, history_of
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.decisions import RunPlaced, RunRetired, ServiceResized
 from apportion.core.envelope import Record, decode_envelope
 from apportion.core.events import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.burndown import DoesNotBurn, Outlook, days_of, outlooks
-from apportion.adapters.burndown_chart import chart
+from apportion.adapters.charts.burndown import chart
+from apportion.adapters.statements.burndown import DoesNotBurn, Outlook, days_of, outlooks
 from apportion.projections import queries
 from apportion.projections.runner import Projection
 from tests.projections.history import DAY_MS, HOUR_MS, START_MS, simulated

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from apportion.adapters import standing
+from apportion.adapters.seen import standing
 from apportion.core import ledger
 from apportion.core.engine import Core
 from apportion.core.events import (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from apportion.adapters.simulation.driver import Logs
-from apportion.adapters.statement import DoesNotAddUp, Statement, statement
+from apportion.adapters.statements.statement import DoesNotAddUp, Statement, statement
 from apportion.core import decisions as d
 from apportion.core import events
 from apportion.core.decisions import decode_batch

@@ -13,7 +13,7 @@ from apportion.adapters.bus.connection import publish_command
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.cli.main import run
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.adapters.simulation.driver import Logs
 from apportion.adapters.simulation.people import CALM
 from apportion.projections.runner import Projection

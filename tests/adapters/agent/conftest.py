@@ -21,7 +21,7 @@ from apportion.adapters.agent.memory import Memory
 from apportion.adapters.agent.rundir import RunDir
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.decisions import (
     Certificate,
     CycleBatch,

@@ -20,7 +20,7 @@ from apportion.adapters.agent.naming import node_name, principal_token
 from apportion.adapters.agent.outbox import Outbox
 from apportion.adapters.agent.reports import end_of
 from apportion.adapters.agent.rundir import Exit, RunDir, RunSpec
-from apportion.adapters.home import Home
+from apportion.adapters.processes.home import Home
 from apportion.core.envelope import decode_envelope
 from apportion.core.errors import LogMismatch
 from apportion.core.events import NodeJoined, NodeLeft

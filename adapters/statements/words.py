@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.adapters import render
-from apportion.adapters.statement import Statement
+from apportion.adapters.statements.statement import Statement
+from apportion.adapters.text import render
 
 
 def heading_lines(made: Statement) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from apportion.adapters import render
+from apportion.adapters.text import render
 
 Row = dict[str, Any]
 NAME_MAX = 24

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from apportion.adapters.render import DURATION_NAMES, duration, gpu_hours, gpus, percent, when
+from apportion.adapters.text.render import DURATION_NAMES, duration, gpu_hours, gpus, percent, when
 from apportion.core.reasons import Bound, Funding, NodeReason, Outcome, Payer, Pending, Refusal, Resize, TickWhy
 
 

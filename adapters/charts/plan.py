@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from apportion.adapters import render
+from apportion.adapters.text import render
 
 Row = dict[str, Any]
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 960, 56, 16, 60, 32, 28

@@ -1,6 +1,6 @@
 """The arithmetic of an allowance as one line per budget, so that a program manager can recompute it by hand.
 
-Pure functions of a row of ``adapters.standing``: they choose and write out the numbers that the core's own function used, and
+Pure functions of a row of ``adapters.seen.standing``: they choose and write out the numbers that the core's own function used, and
 work out nothing but the differences and sums they print. GPUs have three decimals, as the core counts them, and every
 division is rounded down; GPU-seconds are exact.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from apportion.adapters.render import gpu_count, gpu_seconds
-from apportion.adapters.standing import STANDINGS
+from apportion.adapters.seen.standing import STANDINGS
+from apportion.adapters.text.render import gpu_count, gpu_seconds
 
 Row = dict[str, Any]
 

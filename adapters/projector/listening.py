@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from apportion.adapters import ending
-from apportion.adapters.home import Home
+from apportion.adapters.processes import ending
+from apportion.adapters.processes.home import Home
 from apportion.core.errors import ApportionError
 
 if TYPE_CHECKING:

@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from apportion.adapters import ending
 from apportion.adapters.agent import nvml
 from apportion.adapters.agent.naming import node_name, principal_token
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer, ServerError
-from apportion.adapters.home import DEFAULT_DIR, Home
 from apportion.adapters.local import opening
 from apportion.adapters.local.children import Child, ended_with
 from apportion.adapters.local.names import host_node, user_principal
+from apportion.adapters.processes import ending
+from apportion.adapters.processes.home import DEFAULT_DIR, Home
 from apportion.core.errors import ApportionError
 
 SIMULATED_GPUS = 8

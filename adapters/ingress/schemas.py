@@ -124,7 +124,7 @@ def write(deploy: Path) -> list[Path]:
 def main() -> None:
     """Write to the directory named on the command line."""
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m apportion.adapters.schemas DEPLOY_DIRECTORY")
+        sys.exit("usage: python -m apportion.adapters.ingress.schemas DEPLOY_DIRECTORY")
     written = write(Path(sys.argv[1]))
     print(f"{len(written)} documents in {sys.argv[1]}")
 

@@ -1,7 +1,8 @@
 """The burn-down as a picture: one self-contained SVG, readable in light and dark, with its numbers in words for screen readers.
 
-A pure function of the days and outlooks of ``adapters.burndown``. With a balance: the balance at the end of each day as a line,
-what was charged as bars, the outlook dashed. Without one: the part of the pool's used time it got, beside its entitlement.
+A pure function of the days and outlooks of ``adapters.statements.burndown``. With a balance: the balance at the end of each
+day as a line, what was charged as bars, the outlook dashed. Without one: the part of the pool's used time it got, beside its
+entitlement.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from apportion.adapters import render
-from apportion.adapters.burndown import Outlook
+from apportion.adapters.statements.burndown import Outlook
+from apportion.adapters.text import render
 from apportion.core.units import MS_PER_DAY, PPM
 
 Row = dict[str, Any]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from apportion.adapters import render
-from apportion.adapters.statement import Statement
-from apportion.adapters.statement_words import closing_lines, heading_lines, shown_line
+from apportion.adapters.statements.statement import Statement
+from apportion.adapters.statements.words import closing_lines, heading_lines, shown_line
+from apportion.adapters.text import render
 
 STYLE = """
 :root { color-scheme: light dark; }

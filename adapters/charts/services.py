@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from apportion.adapters import render
+from apportion.adapters.text import render
 
 Row = dict[str, Any]
 WIDTH, HEIGHT = 720, 320

@@ -100,7 +100,7 @@ def run_sql(copy: Path, sql: str, limits: Limits = _DEFAULT) -> SqlAnswer:
         raise SandboxRefused("usage", f"the SQL is longer than {SQL_BYTES_MAX:,} bytes; make it shorter")
     request = Request(str(copy), sql, limits.rows, limits.memory_bytes, limits.time_s)
     child = subprocess.Popen(
-        [sys.executable, "-I", "-m", "apportion.adapters.sandbox"],
+        [sys.executable, "-I", "-m", "apportion.adapters.projector.sandbox"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env={"LC_ALL": "C.UTF-8"},
         start_new_session=True,
     )  # fmt: skip

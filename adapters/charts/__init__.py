@@ -1,0 +1,6 @@
+"""Pictures for people: ``plan`` and ``gantt`` (a plan, drawn and in columns of text), ``services`` (a service's day),
+``burndown`` (a budget's balance); ``svg`` draws the lines of the others, in rooms of their own.
+
+Pure functions of rows that somebody else has read. A picture is one self-contained SVG, readable in light and dark, with its
+numbers in words for screen readers.
+"""
