@@ -1,7 +1,7 @@
-"""Which pages of a table differ from what was hashed of them: finds what the digest must hash again.
+"""Which pages of a table differ from what was hashed of them: finds what the digest must hash again, and takes it over.
 
 One pass over both, page by page; the state's largest table is read so once per digest, as fast as memory gives it. A pure function
-of the arrays. Naive equivalent: ``(now != hashed).any(axis=0)``, row by row.
+of the arrays; it writes ``hashed`` only. Naive equivalent: ``(now != hashed).any()`` page by page, and a copy of those that differ.
 """
 
 from __future__ import annotations
@@ -14,17 +14,26 @@ I64 = NDArray[np.int64]
 
 
 @njit(cache=True)
-def changed(now: I64, hashed: I64, page_rows: int) -> I64:
-    """Return the pages, of so many rows each, in which a column differs; ascending. Rows are the second axis."""
-    pages = now.shape[1] // page_rows
-    differs = np.zeros(pages, dtype=np.uint8)
-    for column in range(now.shape[0]):
-        for page in range(pages):
-            if differs[page] == 1:
-                continue
+def take_changed(now: I64, hashed: I64, known: int, pages: int) -> I64:
+    """Copy into ``hashed`` each of ``pages`` pages that differs, and all from ``known`` on; returns which, ascending.
+
+    Rows are the second axis of ``now``; ``hashed`` has the axes page, column, row of the page, so that a page lies in one piece.
+    """
+    columns, rows = hashed.shape[1], hashed.shape[2]
+    found, count = np.empty(pages, dtype=np.int64), 0
+    for page in range(pages):
+        start, differs = page * rows, page >= known
+        for column in range(columns):
+            if differs:
+                break
             other = 0
-            for row in range(page * page_rows, (page + 1) * page_rows):
-                other |= now[column, row] ^ hashed[column, row]
-            if other != 0:
-                differs[page] = 1
-    return np.flatnonzero(differs)
+            for row in range(rows):
+                other |= now[column, start + row] ^ hashed[page, column, row]
+            differs = other != 0
+        if differs:
+            found[count] = page
+            count += 1
+            for column in range(columns):
+                for row in range(rows):
+                    hashed[page, column, row] = now[column, start + row]
+    return found[:count]

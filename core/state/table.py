@@ -10,6 +10,7 @@ anything outside its own contents.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ Column = NDArray[np.int64]
 _FIRST_CAPACITY = 64
 MAX_INT64 = (1 << 63) - 1
 PAGE_ROWS = 64  # divides every capacity
+_HASH_BYTES = 32  # of a page
 
 
 def key_code(key: str) -> int:
@@ -61,8 +63,8 @@ class Table:
         self.renamed: list[int] | None = None  # rows whose key changed, for the one key index there may be; it empties the list
         self.capacity = _FIRST_CAPACITY
         self.names: tuple[str, ...] = ("key_code", *(n for n in type(self).__annotations__ if n != "key_code"))
-        self._hashed = np.zeros((len(self.names), 0), dtype=np.int64)  # what the page hashes were taken of
-        self._page_hashes: list[bytes] = []
+        self._hashed = np.zeros((0, len(self.names), PAGE_ROWS), dtype=np.int64)  # what the page hashes were taken of, by page
+        self._page_hashes = bytearray()
         self.cells = Cells()
         self._lay(np.zeros((len(self.names), self.capacity), dtype=np.int64))
 
@@ -164,21 +166,19 @@ class Table:
         Naive equivalent: hash every page anew. Here a page is hashed again only if its bytes differ from those hashed last
         time, which are kept beside the hash: the result is a function of the contents alone, whatever was hashed before.
         """
-        pages = -(-self.used // PAGE_ROWS)
-        if not pages and not self._page_hashes:
-            return [np.array([0, *self.free], dtype=np.int64).tobytes()]  # most tables of most clusters are empty
-        now = self.block[:, : pages * PAGE_ROWS]  # rows above ``used`` are zero
-        if self._hashed.shape[1] < now.shape[1] or len(self._page_hashes) > pages:
-            self._hashed = np.full((len(self.names), self.capacity), -1, dtype=np.int64)
-            self._page_hashes = []
-        changed = page_kernels.changed(now, self._hashed[:, : now.shape[1]], PAGE_ROWS)
-        fresh = range(len(self._page_hashes), pages)
-        self._page_hashes.extend(b"" for _page in fresh)
-        for page in dict.fromkeys([*changed.tolist(), *fresh]):
-            part = now[:, page * PAGE_ROWS : (page + 1) * PAGE_ROWS]
-            self._page_hashes[page] = hashlib.sha256(part.tobytes()).digest()
-            self._hashed[:, page * PAGE_ROWS : (page + 1) * PAGE_ROWS] = part
-        return [np.array([self.used, *self.free], dtype=np.int64).tobytes(), *self._page_hashes]
+        identity = array("q", [self.used, *self.free]).tobytes()
+        pages, known = -(-self.used // PAGE_ROWS), len(self._page_hashes) // _HASH_BYTES
+        if not pages:
+            return [identity]  # most tables of most clusters are empty
+        if len(self._hashed) < pages or known > pages:
+            self._hashed = np.empty((self.capacity // PAGE_ROWS, len(self.names), PAGE_ROWS), dtype=np.int64)
+            self._page_hashes, known = bytearray(), 0
+        hashes, text, size = self._page_hashes, self._hashed.data.cast("B"), self._hashed[0].nbytes
+        hashes.extend(bytes(_HASH_BYTES * (pages - known)))
+        for page in page_kernels.take_changed(self.block, self._hashed, known, pages).tolist():
+            digest = hashlib.sha256(text[page * size : (page + 1) * size]).digest()
+            hashes[page * _HASH_BYTES : (page + 1) * _HASH_BYTES] = digest
+        return [identity, bytes(hashes)]
 
     def copy_from(self, other: Table) -> None:
         """Replace the contents by those of another table of this kind; neither changes with the other afterwards."""

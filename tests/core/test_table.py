@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.core.state.table import Column, Table
+from apportion.core.state.table import PAGE_ROWS, Column, Table
 
 
 class Pairs(Table):
@@ -18,7 +20,15 @@ class Pairs(Table):
     right: Column
 
 
-STEPS = st.sampled_from(["add", "add", "add", "add many", "remove", "restore"])
+STEPS = st.sampled_from(["add", "add", "add", "add many", "remove", "restore", "write", "hash", "copy"])
+
+
+def naive_physical(table: Table) -> list[bytes]:
+    """Return what identifies a table's contents, every page hashed anew."""
+    pages = -(-table.used // PAGE_ROWS)
+    parts = [table.block[:, page * PAGE_ROWS : (page + 1) * PAGE_ROWS].tobytes() for page in range(pages)]
+    hashes = b"".join(hashlib.sha256(part).digest() for part in parts)
+    return [np.array([table.used, *table.free], dtype=np.int64).tobytes(), *([hashes] if pages else [])]
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
@@ -61,6 +71,20 @@ def test_a_table_is_a_dictionary_whose_rows_are_reused_last_in_first_out(steps: 
             fresh.restore(table.used, table.free, table.keys, columns)
             table = fresh
             assert table.physical() == before
+        elif action == "write" and model:
+            row = sorted(model)[number % len(model)]
+            table.left[row] = number
+            model[row] = (model[row][0], number)
+        elif action == "hash":
+            assert table.physical() == naive_physical(table), "whatever was hashed before"
+        elif action == "copy":
+            other = Pairs()
+            for _ in range(number):
+                other.add()
+            other.physical()
+            other.copy_from(table)
+            table = other
+            assert table.physical() == naive_physical(table), "also where it hashed more pages than it has now"
 
         assert len(table) == len(model)
         assert table.live_rows() == sorted(model)
