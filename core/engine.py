@@ -24,8 +24,9 @@ from apportion.core.fold.records import fold_record
 from apportion.core.fold.starts import apply_listed
 from apportion.core.fold.telling import told_all
 from apportion.core.policy.cycle import run_cycle
-from apportion.core.policy.due import due_ms
+from apportion.core.policy.due import due_ms, why_due
 from apportion.core.policy.emit import Emit
+from apportion.core.reasons import TickWhy
 from apportion.core.state import snapshot
 from apportion.core.state.digest import digest
 from apportion.core.state.state import State
@@ -92,6 +93,10 @@ class Core:
     def due_ms(self) -> int | None:
         """Return the instant of the next deadline in the state, None when there is none."""
         return due_ms(self.state)
+
+    def why_due(self, now_ms: int) -> TickWhy:
+        """Return which kind of deadline has come by ``now_ms``, for the tick that says so."""
+        return why_due(self.state, now_ms)
 
     def fold(self, record: Record) -> bool:
         """Fold one record; True when a cycle must be decided now. Raises ``LogGap``, ``InvariantBroken``."""

@@ -128,4 +128,4 @@ class TickWhy(str, Enum):
 
     DIRTY = "dirty"  # an input changed something that may change a decision
     DUE = "due"  # a deadline in the state has come
-    PLAN = "plan"  # the slow cycle (rolling horizon)
+    PLAN = "plan"  # so has the next step of a rolling plan: the slow cycle

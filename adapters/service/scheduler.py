@@ -25,12 +25,13 @@ from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.service.ports import EventPublisher, FollowedDecisions, FollowedEvents, Snapshots
 from apportion.adapters.service.recovery import StoredCycles, restore
 from apportion.adapters.service.telling import OnBatch, Told
-from apportion.adapters.service.ticking import LONGEST_WAIT_S, Ticker, Why, publish_tick, refused_tick, wall_ms
+from apportion.adapters.service.ticking import LONGEST_WAIT_S, Ticker, publish_tick, refused_tick, wall_ms
 from apportion.adapters.service.warming import warm_horizon
 from apportion.adapters.snapshots import record_hash
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import ApportionError, LogMismatch
+from apportion.core.reasons import TickWhy
 from apportion.core.state import schema
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class SchedulerService:
         self._stop.set()
         self._wake()
 
-    async def tick(self, at_ms: int, why: Why = "due") -> StoredBatch:
+    async def tick(self, at_ms: int, why: TickWhy = TickWhy.DUE) -> StoredBatch:
         """Write a tick at a stated time and return its batch once committed: for the driver of a log in stated time.
 
         Raises ``ApportionError`` when the core refuses the tick, and whatever ended the service when it has ended.

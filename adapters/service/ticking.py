@@ -1,9 +1,9 @@
 """When the leader writes a ``clock.tick``, and what became of it.
 
-``Ticker`` decides that a cycle should run now: something read may change a decision (``dirty``), or a deadline in the
-state has come (``due``). It publishes the tick as the principal ``core`` and remembers it until the log has brought it
-back; until then it writes no other, so a burst of events shares one cycle. It reads the wall clock, which decides nothing
-but *when to ask*: the cycle's time is the tick's own, as stored.
+``Ticker`` decides that a cycle should run now: something read may change a decision (``dirty``), or a deadline in the state
+has come (``due``, or ``plan`` for the next step of a rolling plan). It publishes the tick as the principal ``core`` and
+remembers it until the log has brought it back; until then it writes no other, so a burst of events shares one cycle. It
+reads the wall clock, which decides nothing but *when to ask*: the cycle's time is the tick's own, as stored.
 
 It never touches the core's state.
 """
@@ -15,7 +15,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import Literal
 
 from apportion.adapters.processes import ending
 from apportion.adapters.service.ports import EventPublisher
@@ -23,10 +22,10 @@ from apportion.core.engine import Core
 from apportion.core.envelope import subject_of
 from apportion.core.errors import ApportionError
 from apportion.core.events import ClockTick, encode_event
+from apportion.core.reasons import TickWhy
 
 logger = logging.getLogger(__name__)
 
-Why = Literal["dirty", "due", "plan"]
 TICK_TYPE = "clock.tick"
 RETRY_S = 0.5
 SAME_DEADLINE_S = 0.2  # a deadline that a cycle did not settle (a server clock behind ours) is asked again after this
@@ -40,10 +39,10 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def publish_tick(publisher: EventPublisher, principal: str, why: Why, at_ms: int) -> int:
+async def publish_tick(publisher: EventPublisher, principal: str, why: TickWhy, at_ms: int) -> int:
     """Write one tick and return its sequence."""
     event_id = secrets.token_hex(16)
-    body = encode_event(ClockTick(why=why), event_id=event_id, at_ms=at_ms)
+    body = encode_event(ClockTick(why=why.value), event_id=event_id, at_ms=at_ms)
     return (await publisher.publish(subject_of(principal, TICK_TYPE), body, event_id))[0]
 
 
@@ -77,7 +76,7 @@ class Ticker:
         if now_s < self._not_before_s:
             return self._not_before_s - now_s
         if core.dirty:
-            self._write("dirty", wall_ms())
+            self._write(TickWhy.DIRTY, wall_ms())
             return LONGEST_WAIT_S
         if busy and now_s - self._looked_at_s < LOOK_EVERY_S:
             return QUIET_S
@@ -95,7 +94,7 @@ class Ticker:
         if due_ms == self._asked_due_ms and now_s < again_s:
             return again_s - now_s
         self._asked_due_ms, self._asked_at_s = due_ms, now_s
-        self._write("due", now_ms)
+        self._write(core.why_due(now_ms), now_ms)
         return LONGEST_WAIT_S
 
     async def close(self) -> None:
@@ -104,7 +103,7 @@ class Ticker:
         if task is not None:
             await ending.let_go(task)
 
-    def _write(self, why: Why, at_ms: int) -> None:
+    def _write(self, why: TickWhy, at_ms: int) -> None:
         self._task = asyncio.get_running_loop().create_task(publish_tick(self._publisher, self._principal, why, at_ms))
         self._task.add_done_callback(self._on_written)
 

@@ -108,36 +108,8 @@ def remove_all(queue: I64, asks: I64, count: int, rows: I64, budget: I64, priori
 
 
 @njit(cache=True)
-def segments(queue: I64, count: int, budget: I64, first: I64, last: I64) -> None:
-    """Fill ``first[b]``, ``last[b]`` (half-open) with the part of the queue that belongs to budget row b.
-
-    The end of a part is looked for in steps that double, then by halving: few rows are read.
-    """
-    for b in range(len(first)):
-        first[b] = 0
-        last[b] = 0
-    position = 0
-    while position < count:
-        b = budget[queue[position]]
-        low, step = position, 1
-        while low + step < count and budget[queue[low + step]] == b:
-            low += step
-            step *= 2
-        high = min(low + step, count)
-        while low + 1 < high:
-            middle = (low + high) >> 1
-            if budget[queue[middle]] == b:
-                low = middle
-            else:
-                high = middle
-        first[b] = position
-        last[b] = high
-        position = high
-
-
-@njit(cache=True)
 def parts(waiting: I64, first: I64, last: I64) -> None:
-    """Fill in the same as ``segments``, from how many of each budget row are in the queue."""
+    """Fill ``first[b]``, ``last[b]`` (half-open) with the part of the queue of budget row b, of which ``waiting[b]`` are in it."""
     position = 0
     for b in range(len(first)):
         first[b] = last[b] = 0

@@ -16,6 +16,7 @@ from apportion.core.policy import resizing
 from apportion.core.policy.draining import instants
 from apportion.core.policy.expire import STOP_MARGIN_MS, heard_since_stop
 from apportion.core.policy.horizon import carrying
+from apportion.core.reasons import TickWhy
 from apportion.core.state import schema
 from apportion.core.state.asks import way_home
 from apportion.core.state.state import State
@@ -41,6 +42,11 @@ def due_ms(state: State) -> int | None:
         if len(later):
             times.append(int(later.min()))
     return min(times) if times else None
+
+
+def why_due(state: State, now_ms: int) -> TickWhy:
+    """Return why a tick is written for a deadline that has come by ``now_ms``: a step of a rolling plan, or any other."""
+    return TickWhy.PLAN if any(at_ms <= now_ms for at_ms in carrying.instants(state)) else TickWhy.DUE
 
 
 def _node_times(state: State, times: list[int]) -> None:

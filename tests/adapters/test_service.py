@@ -21,6 +21,7 @@ from apportion.core.decisions import RunPlaced, decode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import StoredBatch
 from apportion.core.errors import ApportionError, Divergence, Fenced, LogMismatch
+from apportion.core.reasons import TickWhy
 
 Open = Callable[[], contextlib.AbstractAsyncContextManager["Place"]]
 Event = tuple[str, bytes, str]
@@ -223,7 +224,7 @@ class TestStatedTime:
                 service = await place.service()
                 async with running(service):
                     await place.publish(*stated_script.opening(), stated_script.submission("w"))
-                    first = await service.tick(1_060_000, "dirty")
+                    first = await service.tick(1_060_000, TickWhy.DIRTY)
                     second = await service.tick(1_120_000)
                     assert placed([first]) == ["w"]
                     assert [decode_batch(batch.body).time_ms for batch in (first, second)] == [1_060_000, 1_120_000]

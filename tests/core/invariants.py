@@ -14,7 +14,6 @@ from apportion.core import ledger
 from apportion.core.decisions import CycleBatch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
-from apportion.core.kernels import queue as queue_kernels
 from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_at, ask_of, choices_of
@@ -23,7 +22,7 @@ from apportion.core.state.queue import parts_of
 from apportion.core.state.state import State
 from apportion.core.state.unsettled import rebuild_unsettled, unsettled_rows
 from apportion.core.state.wishes import wish_at, wish_of
-from tests.core.oracles import queue_order
+from tests.core.oracles import queue_order, queue_parts
 
 
 def path_of(state: State, line: int) -> list[int]:
@@ -243,10 +242,8 @@ def check_queue(state: State) -> None:
     assert state.asks[: state.queued].tolist() == [-1 if table.wish[row] else int(table.milli_per_node[row]) for row in expected]
     first, last = (np.zeros(state.budget.used, dtype=np.int64) for _column in range(2))
     parts_of(state, first, last)
-    other_first, other_last = np.zeros_like(first), np.zeros_like(last)
-    queue_kernels.segments(state.queue, state.queued, table.budget, other_first, other_last)
-    assert first.tolist() == other_first.tolist()
-    assert last.tolist() == other_last.tolist()
+    lines = [int(table.budget[row]) for row in expected]
+    assert list(zip(first.tolist(), last.tolist(), strict=True)) == queue_parts(lines, state.budget.used)
     assert sorted(state.untold) == sorted(row for row in waiting if not table.reason[row] or table.funded_ms[row] > 0)
 
 

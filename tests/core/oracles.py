@@ -151,6 +151,12 @@ def queue_order(rows: Sequence[int], budget: Sequence[int], priority: Sequence[i
     return sorted(rows, key=lambda row: (budget[row], -priority[row], seq[row]))
 
 
+def queue_parts(lines: Sequence[int], count: int) -> list[tuple[int, int]]:
+    """Return, for each of ``count`` budget rows, from where and up to where it stands in the queue; 0, 0 where it does not."""
+    places = [[place for place, line in enumerate(lines) if line == b] for b in range(count)]
+    return [(held[0], held[-1] + 1) if held else (0, 0) for held in places]
+
+
 @dataclass(frozen=True)
 class Wants:
     """What a shape asks for beside nodes and GPUs."""

@@ -258,11 +258,9 @@ def test_the_queue_is_sorted_whatever_comes_and_goes(rows: int, data: st.DataObj
         assert list(asks[: len(inside)]) == [10 * row for row in oracles.queue_order(inside, budget, priority, seq)]
 
     first, last = np.full(4, 9, dtype=np.int64), np.full(4, 9, dtype=np.int64)
-    queue.segments(array, len(inside), columns[0], first, last)
-    for b in range(4):
-        assert [int(row) for row in array[first[b] : last[b]]] == [
-            row for row in oracles.queue_order(inside, budget, priority, seq) if budget[row] == b
-        ]
+    queue.parts(column([sum(budget[row] == b for row in inside) for b in range(4)]), first, last)
+    order = oracles.queue_order(inside, budget, priority, seq)
+    assert list(zip(first.tolist(), last.tolist(), strict=True)) == oracles.queue_parts([budget[row] for row in order], 4)
 
 
 @quick
