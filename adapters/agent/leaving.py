@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from apportion.adapters.agent.outbox import Outbox
 from apportion.adapters.agent.runs import Runs
+from apportion.adapters.text import render
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ async def _until(waits_for: Callable[[], str], seconds: float, tell: Tell) -> bo
 
 
 def _reports(outbox: Outbox) -> str:
-    return f"the log's answer to {len(outbox)} report{'s' * (len(outbox) != 1)}" if outbox else ""
+    return f"the log's answer to {render.many(len(outbox), 'report')}" if outbox else ""
 
 
 class _Stopping:

@@ -30,7 +30,8 @@ def chart(plan: Row, jobs: Sequence[Row], services: Sequence[Row]) -> str:
     planned = [row for row in jobs if row["start"] >= 0]
     needs, held = _sums(plan, services, "needs"), _sums(plan, services, "held")
     title = f"{plan['plan']}: the plan of pool {plan['pool']} from {render.when(plan['from_ms'])}"
-    legend = f"{len(planned):,} jobs on the {plan['gpus']:,} GPUs of the pool in one line; blank: running work, services, idle"
+    drawn = render.many(len(planned), "job")
+    legend = f"{drawn} on the {plan['gpus']:,} GPUs of the pool in one line; blank: running work, services, idle"
     if services:
         legend += "; below: GPUs that services are to hold, and what they need as a line"
     height = TOP + LINE_HEIGHT + (BETWEEN + AREA_HEIGHT if services else 0) + BOTTOM

@@ -82,7 +82,7 @@ def lines_of(found: Ahead, event: WorkloadSubmitted) -> list[str]:
         until = f"to its end {render.when(found.end_ms)}" if found.end_ms is not None else f"up to {render.when(found.to_ms)}"
         paid = f"{render.gpu_hours(found.funded_gpu_us)} GPU-h paid by {event.budget}"
         free = f", {render.gpu_hours(found.unfunded_gpu_us)} GPU-h unfunded" if found.unfunded_gpu_us else ""
-        stops = f", making room {found.preempted} times" if found.preempted else ""
+        stops = f", making room {render.many(found.preempted, 'time')}" if found.preempted else ""
         lines.append(f"  {until}: {paid}{free}{stops}")
     if found.waits is not None and found.start_ms != found.from_ms:
         sentence, action = words_of("pending", found.waits.reason, found.waits.numbers)
@@ -120,7 +120,7 @@ def _later_words(found: Ahead) -> list[str]:
         return []
     if not found.later:
         return ["  no other job would start later because of it"]
-    lines = [f"  {len(found.later)} jobs would start later because of it:"]
+    lines = [f"  {render.many(len(found.later), 'job')} would start later because of it:"]
     for workload, budget, milli, without_ms, with_ms in found.later[:SHOWN]:
         then = "later than that" if with_ms is None else f"{render.when(with_ms)}, {render.duration(with_ms - without_ms)} later"
         lines.append(f"    {workload} of {budget}, {render.gpus(milli)}: not {render.when(without_ms)} but {then}")

@@ -17,6 +17,7 @@ from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import open_logs
 from apportion.adapters.cli.verbs import Place, table_verb, use_kernels, verb
+from apportion.adapters.text import render
 
 PANEL = "Check and replay"
 Directory = Annotated[
@@ -63,7 +64,8 @@ async def write(
 
         made = complete(directory)
     lines = [
-        f"{_days(len(written.days))} added to {directory}; it ends at seq {written.archived_seq:,}, the log at {written.log_seq:,}"
+        f"{render.many(len(written.days), 'day')} added to {directory}; "
+        f"it ends at seq {written.archived_seq:,}, the log at {written.log_seq:,}"
     ]
     if made:
         lines.append(f"{len(made)} Parquet files in {directory / 'parquet'}")
@@ -80,10 +82,6 @@ async def write(
 
 
 _COLUMNS = ["day", "first_seq", "last_seq", "cycles", "files", "bytes", "state", "chain"]
-
-
-def _days(count: int) -> str:
-    return f"{count} day{'s' * (count != 1)}"
 
 
 def _row(entry: Any) -> dict[str, Any]:
@@ -152,11 +150,11 @@ async def check(place: Place, archive: Directory = None) -> Answer:
                 "findings": rows}  # fmt: skip
     if bad:
         section = Section(rows, ["file", "what"], key="findings")
-        what = f"{len(bad)} of {files} files of {directory} are not as they were written"
+        what = f"{len(bad)} of {render.many(files, 'file')} of {directory} are not as they were written"
         return Answer([section], lines=[what], document=document, code=FAILED)
     chain = days[-1].events[-1].hash if days and days[-1].events else "none"
     lines = [
-        f"ok: {_days(len(days))}, {files} files, {size:,} bytes, "
+        f"ok: {render.many(len(days), 'day')}, {render.many(files, 'file')}, {size:,} bytes, "
         f"seq 1 to {last_seq:,}: every file has its hash, and follows the one before it",
         f"chain {chain}",
     ]

@@ -16,6 +16,7 @@ from apportion.adapters.cli.failure import FAILED, USAGE, Failure, unreachable, 
 from apportion.adapters.cli.output import Answer, AsOf, Section
 from apportion.adapters.cli.stores import open_logs
 from apportion.adapters.cli.verbs import Place, lasting, table_verb, verb, whole
+from apportion.adapters.text import render
 
 PANEL = "Check and replay"
 
@@ -50,7 +51,7 @@ async def audit(
     elif check:
         answer.lines = [f"{check} holds: {reply.rows[0]['question']}"]
     else:
-        answer.lines = [f"all {len(reply.rows)} checks hold"]
+        answer.lines = ["the check holds" if len(reply.rows) == 1 else f"all {len(reply.rows)} checks hold"]
     listed = reply.rows if all_ else failed
     if listed and not check:
         answer.sections.append(Section(listed, ["violations", "check", "question"]))
@@ -61,7 +62,7 @@ async def audit(
         answer.lines.append(f"{failed[0]['question']}")
         answer.sections.append(Section(rows, list(rows[0]) if rows else [], raw=True))
         if failed[0]["violations"] > len(rows):
-            answer.after = [f"the first {len(rows)} of {failed[0]['violations']:,} rows"]
+            answer.after = [f"the first {len(rows)} of {render.many(failed[0]['violations'], 'row')}"]
     return answer
 
 

@@ -98,4 +98,4 @@ def _section(made: Versions, asked: Period) -> Section:
 
 def _cost(totals: dict[str, Any]) -> str:
     free = totals["unfunded_gpu_us"] - totals["unfunded_refunded_gpu_us"]
-    return f"{render.gpu_time(totals['cost_gpu_us'])} paid, {render.gpu_time(free)} unfunded, {totals['runs']:,} runs"
+    return f"{render.gpu_time(totals['cost_gpu_us'])} paid, {render.gpu_time(free)} unfunded, {render.many(totals['runs'], 'run')}"

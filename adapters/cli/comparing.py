@@ -15,6 +15,7 @@ import typer
 from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer
 from apportion.adapters.cli.verbs import Place, use_kernels, verb, whole
+from apportion.adapters.text import render
 
 PANEL = "Check and replay"
 MAX_DAYS = 60
@@ -71,7 +72,8 @@ async def compare(
 
     def told(outcome: Outcome) -> None:
         if not place.as_json:
-            sys.stderr.write(f"played {outcome.policy}: {outcome.events:,} events, {outcome.cycles:,} cycles\n")
+            played = f"{render.many(outcome.events, 'event')}, {render.many(outcome.cycles, 'cycle')}"
+            sys.stderr.write(f"played {outcome.policy}: {played}\n")
 
     outcomes = play_all(played, chosen, told)
     files = [] if out is None else _draw(out, played, outcomes)

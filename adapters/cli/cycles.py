@@ -143,7 +143,7 @@ def _known(told: Told, limit: int) -> list[str]:
     lines = [
         f"cycle {batch.cycle:,} at seq {batch.seq:,}, {render.when(batch.time_ms)}, decided by core {batch.core}",
         "",
-        f"KNOWN {since}: {sum(told.counts.values()):,} records: "
+        f"KNOWN {since}: {render.many(sum(told.counts.values()), 'record')}: "
         + ", ".join(f"{count:,} {kind}" for kind, count in told.counts.items()),
     ]
     shown = told.records[: limit or None]

@@ -152,7 +152,7 @@ async def known_of(source: Opened, place: WritePlace, event: Event, **about: Any
         lines += [
             f"pool {row['pool']}: {render.gpu_count(row['idle_milli'])} of {render.gpus(row['installed_milli'])} free; "
             + (
-                f"{row['pending_count']:,} wait for {render.gpus(row['pending_milli'])}"
+                f"{render.many(row['pending_count'], 'waits', 'wait')} for {render.gpus(row['pending_milli'])}"
                 if row["pending_count"]
                 else "nothing waits"
             )
@@ -165,7 +165,7 @@ async def known_of(source: Opened, place: WritePlace, event: Event, **about: Any
     if about.get("node"):
         reply = await source.ask("nodes", node=about["node"])
         known["node"], as_of = reply.rows, reply.as_of
-        lines += [f"node {row['node']} is {row['state']}, with {len(row['runs'])} runs" for row in reply.rows]
+        lines += [f"node {row['node']} is {row['state']}, with {render.many(len(row['runs']), 'run')}" for row in reply.rows]
     return Answer(lines=lines, document={"dry_run": True, "event": document, "known": known}, as_of=as_of)
 
 

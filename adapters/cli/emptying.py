@@ -106,7 +106,8 @@ async def show(place: ReadPlace, node: Node) -> Answer:
 
 def headline(row: dict[str, Any]) -> list[str]:
     """Return a node's state in sentences."""
-    used = f"{render.gpu_count(row['used_milli'])} of {render.gpus(row['gpus'] * 1_000)} used by {counted(len(row['runs']))}"
+    runs = render.many(len(row["runs"]), "run")
+    used = f"{render.gpu_count(row['used_milli'])} of {render.gpus(row['gpus'] * 1_000)} used by {runs}"
     lines = [f"node {row['node']} in pool {row['pool']}: {row['state']}, {used}"]
     if row["drain_by_ms"] is not None:
         lines.append(drain_words(row))
@@ -123,13 +124,8 @@ def drain_words(row: dict[str, Any]) -> str:
     return f"  drained by {render.when(row['drain_by_ms'])}{forced}, ordered by {row['principal']}{reason}"
 
 
-def counted(runs: int) -> str:
-    """Return ``1 run``, ``3 runs``."""
-    return f"{runs:,} run{'' if runs == 1 else 's'}"
-
-
 def _told(node: str, rows: list[dict[str, Any]], now_ms: int) -> list[str]:
-    lines = [f"{counted(len(rows))} on {node}:" if rows else f"nothing runs on {node}"]
+    lines = [f"{render.many(len(rows), 'run')} on {node}:" if rows else f"nothing runs on {node}"]
     for row in rows:
         lines.append(f"  {row['workload']} run {row['run']}, {render.gpus(row['gpus_milli'])}: {row['becomes']}: {why(row)}")
     return [*lines, _expected(node, rows, now_ms)] if rows else lines
@@ -140,8 +136,8 @@ def _expected(node: str, rows: list[dict[str, Any]], now_ms: int) -> str:
         return f"{node} is empty"
     at_ms = emptying.empty_ms(rows, now_ms)
     if at_ms is None:
-        unknown = sum(row["gone_ms"] is None for row in rows)
-        return f"when {node} is empty is not known: {counted(unknown)} waited for without a stated end (--force does not wait)"
+        unknown = render.many(sum(row["gone_ms"] is None for row in rows), "run is", "runs are")
+        return f"when {node} is empty is not known: {unknown} waited for without a stated end (--force does not wait)"
     return f"{node} is expected to be empty by {render.when(at_ms)}"
 
 

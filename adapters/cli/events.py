@@ -264,7 +264,7 @@ async def export(
     if out is None:
         return Answer(document=None if not place.as_json else {}, as_of=AsOf(end, 0))
     document = {"events": written, "from_seq": from_seq, "to_seq": end, "file": str(out)}
-    return Answer(lines=[f"{written:,} events in {out}"], document=document, as_of=AsOf(end, 0))
+    return Answer(lines=[f"{render.many(written, 'event')} in {out}"], document=document, as_of=AsOf(end, 0))
 
 
 def _opened(path: Path) -> Any:

@@ -55,7 +55,7 @@ def lines_of(expected: dict[str, Any], budget: str) -> list[str]:
         lines = [told + (f" ({expected['still_waiting']:,} still wait)" if expected["still_waiting"] else "")]
     elif basis == "nothing":
         few = expected["like_it"]
-        seen = "no job" if not few else f"only {few:,} job{'' if few == 1 else 's'}"
+        seen = "no job" if not few else f"only {render.many(few, 'job')}"
         lines = [f"  expected to start: nothing says when; nothing is reserved or planned for it, and {seen} of {budget} and this "
                  "size waited as long and then started"]  # fmt: skip
     else:
@@ -76,7 +76,7 @@ def past_words(row: dict[str, Any], budget: str) -> str:
     off = ""
     if row["started"]:
         off = f"; the median is {render.duration(abs(late_ms))} {'late' if late_ms > 0 else 'early'}"
-    overdue = f", {row['overdue']:,} still wait{'s' if row['overdue'] == 1 else ''}" if row["overdue"] else ""
+    overdue = f", {render.many(row['overdue'], 'still waits', 'still wait')}" if row["overdue"] else ""
     return (
         f"  past estimates {what} for {budget}: {row['in_time']:,} of {settled:,} started by what they were told first "
         f"({render.percent(row['in_time'] * 1_000_000 // settled)}){overdue}{off}"

@@ -63,11 +63,11 @@ def told(outcome: Outcome, intake: Intake) -> Answer:
 
 
 def _lines(outcome: Outcome, intake: Intake) -> list[str]:
-    counts = f"{intake.attempts:,} attempts, {intake.refused:,} not read, {intake.passed.total():,} passed over"
-    lines = [f"{outcome.path.name}: {intake.lines:,} lines: {counts}"]
+    counts = f"{render.many(intake.attempts, 'attempt')}, {intake.refused:,} not read, {intake.passed.total():,} passed over"
+    lines = [f"{outcome.path.name}: {render.many(intake.lines, 'line')}: {counts}"]
     if intake.passed:
         lines.append("  passed over: " + _counted(intake.passed.most_common()))
-    lines += [f"  {many:,} times: {text}" for text, many in intake.notes.most_common()]
+    lines += [f"  {render.many(many, 'time')}: {text}" for text, many in intake.notes.most_common()]
     if outcome.stated:
         lines.append("  the log states " + ", ".join(f"{name} {value:,}" for name, value in outcome.stated.items()))
     if outcome.dry_run:

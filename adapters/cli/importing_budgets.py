@@ -109,7 +109,8 @@ def _shown(file: Path, tree: Tree, found: list[Line], typed: list[str], **more: 
     if notes:
         sections.append(Section(notes, ["line", "what"], key="notes", title="what budgets cannot say"))
     after = [*typed, "", "nothing was published; --apply makes these budgets"] if typed else []
-    lines = [f"{file.name}: {tree.form}, {len(found):,} budgets" + (f", {len(notes):,} notes" if notes else "")]
+    noted = f", {render.many(len(notes), 'note')}" if notes else ""
+    lines = [f"{file.name}: {tree.form}, {render.many(len(found), 'budget')}{noted}"]
     return Answer(
         sections, lines=lines, after=after, more={"format": tree.form, "commands": typed, "applied": 0, **more}
     )
@@ -132,7 +133,7 @@ async def _apply(place: WritePlace, file: Path, tree: Tree, found: list[Line], p
                     ) from None
             made.append(name)
     answer = _shown(file, tree, found, [])
-    answer.lines.append(f"{len(made):,} events were published: budgets and members are made")
+    answer.lines.append(f"{render.many(len(made), 'event was', 'events were')} published: budgets and members are made")
     answer.more["applied"] = len(made)
     return answer
 

@@ -11,7 +11,7 @@ import typer
 
 from apportion.adapters.cli.asking import Opened, opened
 from apportion.adapters.cli.deciding import known_of, send
-from apportion.adapters.cli.emptying import counted, drain, drain_words, show
+from apportion.adapters.cli.emptying import drain, drain_words, show
 from apportion.adapters.cli.finding import node_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
@@ -76,7 +76,7 @@ def node_reason(row: dict[str, Any]) -> str:
     if row["state"] == "suspended":
         told.append(words_of("node", reason, {})[0])
     elif row["drain_by_ms"] is not None:
-        left = f"; {counted(len(row['runs']))} left" if row["runs"] else ""
+        left = f"; {render.many(len(row['runs']), 'run')} left" if row["runs"] else ""
         told.append(drain_words(row).strip().removeprefix("drained ") + left)
     elif row["state"] == "cordoned":
         told.append(f"by {row['principal']}" + (f": {reason}" if reason else ""))

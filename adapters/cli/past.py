@@ -147,8 +147,8 @@ def shown(sight: Sight, wanted: Wanted) -> Answer:
     }
     begun = f"{sight.begun_from} at seq {sight.begun_seq:,}" if sight.begun_seq else sight.begun_from
     lines = [
-        f"log {core.state.log_id or '(not opened)'} after record {core.seq:,}: {core.cycle:,} cycles decided by core "
-        f"{counters.core}, {counters.heartbeats:,} heartbeats, {counters.refused:,} inputs refused",
+        f"log {core.state.log_id or '(not opened)'} after record {core.seq:,}: {render.many(core.cycle, 'cycle')} decided by core "
+        f"{counters.core}, {render.many(counters.heartbeats, 'heartbeat')}, {render.many(counters.refused, 'input')} refused",
         f"state digest {sight.digest} ({sight.snapshot_bytes:,} bytes), made from {begun}",
     ]
     if core.tick_pending:

@@ -82,7 +82,7 @@ def _title(plan: Row) -> list[str]:
     step = render.duration(plan["step_ms"])
     return [
         f"plan {plan['plan']} of pool {plan['pool']}, made {render.when(plan['time_ms'])}",
-        f"{plan['steps']} steps of {step}, to {render.when(plan['until_ms'])}",
+        f"{render.many(plan['steps'], 'step')} of {step}, to {render.when(plan['until_ms'])}",
     ]
 
 
@@ -92,8 +92,9 @@ def facts(plan: Row) -> list[str]:
         return ["no job waited when it was made, and there was no service"]
     left = plan["waiting"] - plan["jobs"]
     lines = [
-        f"{plan['jobs']:,} of {plan['waiting']:,} waiting jobs are planned, {plan['starts_now']:,} of them now"
-        + (f"; {left:,} have no place in it" if left else "")
+        f"{plan['jobs']:,} of {render.many(plan['waiting'], 'waiting job')} {'is' if plan['jobs'] == 1 else 'are'} planned, "
+        f"{plan['starts_now']:,} of them now"
+        + (f"; {render.many(left, 'has', 'have')} no place in it" if left else "")
     ]
     if plan["late"]:
         lines.append(f"{plan['late']:,} had waited too long to start within the pool's wait bound, whatever was planned")
@@ -125,8 +126,8 @@ async def compare(
     wanted.sort(key=lambda row: list(CHANGES).index(row["change"]))  # stable: in order of start below that
     shown = [{**row, "change": CHANGES[row["change"]], "shift_ms": shift_words(row)} for row in wanted]
     lines = [
-        f"plan {before['plan']} of {render.when(before['time_ms'])}: {before['jobs']:,} jobs, {worth(before)}",
-        f"plan {after['plan']} of {render.when(after['time_ms'])}: {after['jobs']:,} jobs, {worth(after)}",
+        f"plan {before['plan']} of {render.when(before['time_ms'])}: {render.many(before['jobs'], 'job')}, {worth(before)}",
+        f"plan {after['plan']} of {render.when(after['time_ms'])}: {render.many(after['jobs'], 'job')}, {worth(after)}",
         ", ".join(f"{counts[change]:,} {said}" for change, said in CHANGES.items() if counts[change]) or "neither has a job",
     ]
     columns = ["workload", "change", "gpus_milli", "budget", "old_start_ms", "new_start_ms", "shift_ms"]
@@ -162,7 +163,7 @@ async def risk(place: ReadPlace, plan: PlanId = "", pool: Pool = "") -> Answer:
     risky = [row for row in steps if row["uncovered"]]
     lines = [f"plan {found['plan']} of pool {found['pool']}, made {render.when(found['time_ms'])}; GPUs by step", *facts(found)]
     if found["services"]:
-        said = f"{len(risky)} of {len(steps)} steps" if risky else "no step"
+        said = f"{len(risky)} of {render.many(len(steps), 'step')}" if risky else "no step"
         lines.append(f"in {said} less is held than services need at the quantile kept ready for")
     after = [f"expected to idle: {window_words(idle)}" if idle else "no GPU is expected to idle"]
     after += [f"late: {late_words(row)}" for row in late]

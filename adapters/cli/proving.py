@@ -171,9 +171,8 @@ def _lines(document: Document, proof: Proof) -> list[str]:
     if not proof.ok:
         lines = difference_lines(proof.first_difference or {}, proof.cycles)
     else:
-        lines = [
-            f"ok: {document.cycles:,} cycles over {document.records:,} events ({reach}) were derived again, byte for byte{side}"
-        ]
+        what = f"{render.many(document.cycles, 'cycle')} over {render.many(document.records, 'event')} ({reach})"
+        lines = [f"ok: {what} {'was' if document.cycles == 1 else 'were'} derived again, byte for byte{side}"]
     lines.append(f"taken on trust: {document.trusted}")
     if proof.ok:
         lines += [f"state digest {document.end.digest}", f"range hash   {document.range_sha256}"]
@@ -191,7 +190,7 @@ def difference_lines(found: dict[str, Any], cycles: int) -> list[str]:
         where += f" ({render.when(found['time_ms'])})"
     if found["what"] == "core number":
         return _other_core(found, cycles)
-    lines = [f"DIFFERENT: {where}; the {cycles:,} cycles before it are right"]
+    lines = [f"DIFFERENT: {where}; the {render.many(cycles, 'cycle before it is', 'cycles before it are')} right"]
     if found["what"] == "decision":
         lines.append(
             f"decision {found['position'] + 1} of {found['decisions_stored']} stored, {found['decisions_derived']} derived, "
@@ -218,7 +217,8 @@ def _other_core(found: dict[str, Any], cycles: int) -> list[str]:
         what_to_install(found["core"], CORE_NUMBER),
     ]
     if found["seq"] > 1:
-        lines.append(f"the {cycles:,} cycles before it are right; --to {found['seq'] - 1} proves them alone")
+        right = render.many(cycles, "cycle before it is", "cycles before it are")
+        lines.append(f"the {right} right; --to {found['seq'] - 1} proves them alone")
     return lines
 
 
@@ -275,7 +275,8 @@ def _checked(document: Document, path: Path, by: str, key: Path | None, differin
 
     told = "the same" if document.result == "same" else "DIFFERENT"
     lines = [
-        f"{path}: {document.cycles:,} cycles over seq {document.first_seq:,} to {document.last_seq:,} of log {document.log_id}, "
+        f"{path}: {render.many(document.cycles, 'cycle')} over seq {document.first_seq:,} to {document.last_seq:,} of log "
+        f"{document.log_id}, "
         f"derived by apportion {document.code.version}, core {document.code.core}, were {told}",
         f"taken on trust: {document.trusted}",
         _who(by, key),

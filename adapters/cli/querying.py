@@ -17,6 +17,7 @@ from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import nearest
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.projections.queries import Parameter, Query
@@ -81,7 +82,7 @@ def save_parquet(path: Path, reply: Reply) -> str:
         written = write_parquet(path, reply.columns, types, reply.rows)
     except OSError as error:
         raise usage(f"cannot write {path}: {error.strerror}", "choose another file with --parquet") from None
-    return f"written to {path}: {len(reply.rows):,} rows, {written:,} bytes"
+    return f"written to {path}: {render.many(len(reply.rows), 'row')}, {written:,} bytes"
 
 
 def _about(asked: Query) -> Answer:

@@ -122,7 +122,7 @@ def _pool_section(row: dict[str, Any]) -> Section:
     return Section(
         books,
         list(headings),
-        title=f"pool {row['pool']}: {render.gpus(installed)}{gpu_class} on {nodes} node{'' if nodes == 1 else 's'}",
+        title=f"pool {row['pool']}: {render.gpus(installed)}{gpu_class} on {render.many(nodes, 'node')}",
         headings=headings,
         total=total,
     )
@@ -139,12 +139,12 @@ def _pool_lines(row: dict[str, Any]) -> list[str]:
         f"{render.gpu_count(row[f'runs_{name}_milli'])} {name}" for name in STANDINGS if row[f"runs_{name}_milli"]
     ]
     lines.append(
-        f"{running:,} run{'' if running == 1 else 's'} in progress, on {render.gpus(row['funded_milli'] + row['unfunded_milli'])}"
+        f"{render.many(running, 'run')} in progress, on {render.gpus(row['funded_milli'] + row['unfunded_milli'])}"
         + (f": {', '.join(parts)}" if parts else "")
     )
     if row["pending_count"]:
         jobs = row["pending_count"]
-        lines.append(f"{jobs:,} job{' waits' if jobs == 1 else 's wait'} for {render.gpus(row['pending_milli'])}:")
+        lines.append(f"{render.many(jobs, 'job waits', 'jobs wait')} for {render.gpus(row['pending_milli'])}:")
         for reason, count in sorted(_pairs(row["pending_by_reason"]), key=lambda pair: (-pair[1], pair[0])):
             sentence = "not explained yet" if reason == "none" else label_of("pending", str(reason))
             lines.append(f"  {count:,} x {sentence}")
@@ -192,7 +192,7 @@ def _idle_lines(runs: list[dict[str, Any]]) -> list[str]:
     more = runs[IDLE_SHOWN:]
     if more:
         held = render.gpus(sum(run["gpus_milli"] for run in more))
-        lines.append(f"{len(more):,} more hold {held} and do no work")
+        lines.append(f"{render.many(len(more), 'more holds', 'more hold')} {held} and do no work")
     return lines
 
 

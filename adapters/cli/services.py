@@ -143,7 +143,7 @@ async def why_service(source: Opened, workload: str) -> Answer:
     """Return why a service is as large as it is, and what would help."""
     reply = await source.ask("services", workload=workload)
     row = reply.rows[0]
-    lines = [f"{workload}: to have {row['replicas']} replicas, has {row['running']}: {why_words(row)}"]
+    lines = [f"{workload}: to have {render.many(row['replicas'], 'replica')}, has {row['running']}: {why_words(row)}"]
     if row["why"]:
         action = words_of("bound", row["bound"], {})[1] if row["bound"] else words_of("resize", row["why"], {})[1]
         lines += [f"  what helps: {action}"] if action else []
@@ -168,7 +168,7 @@ async def _curve(source: Opened, place: ReadPlace, job: str, step_ms: int, hours
 
         svg.write_text(chart(found, curve.rows, step_ms, render.when(as_of.time_ms)), encoding="utf-8")
     each = render.gpus(found["gpus_milli"])
-    bounds = f"{found['min_replicas']} to {found['max_replicas']} replicas of {each}"
+    bounds = f"{found['min_replicas']} to {render.many(found['max_replicas'], 'replica')} of {each}"
     swap = "" if found["swap_replicas"] < 0 else f", changing by at most {found['swap_replicas']} in a step of the plan"
     lines = [
         f"{workload}: {bounds} of {found['budget']} in pool {found['pool']}{swap}",

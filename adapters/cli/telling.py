@@ -126,7 +126,8 @@ def plan_words(decision: dict[str, Any]) -> list[str]:
     jobs, late = decision.get("jobs") or [], decision.get("late") or []
     now = sum(job[1] == 0 for job in jobs)
     lines = [
-        f"plan {decision['plan']} of pool {decision['pool']}, {decision['steps']} steps of {render.duration(decision['step_ms'])}: "
+        f"plan {decision['plan']} of pool {decision['pool']}, {render.many(decision['steps'], 'step')} of "
+        f"{render.duration(decision['step_ms'])}: "
         f"{len(jobs):,} of {decision['waiting']:,} waiting jobs have a place, {now:,} of them now"
     ]
     if services := decision.get("services") or []:
@@ -144,7 +145,7 @@ def resize_words(decision: dict[str, Any]) -> str:
     each, before, now = render.gpus(decision["gpus_milli"]), decision["before"], decision["replicas"]
     why, _action = words_of("resize", decision["why"], numbers)
     bound = f"; {words_of('bound', decision['bound'], numbers)[0]}" if decision.get("bound") else ""
-    return f"from {before} to {now} replicas of {each} each: {why}{bound}"
+    return f"from {before} to {render.many(now, 'replica')} of {each} each: {why}{bound}"
 
 
 def elsewhere_words(pool: str, told: dict[str, Any]) -> str:

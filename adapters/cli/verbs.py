@@ -23,6 +23,7 @@ from apportion.adapters.cli import arguments
 from apportion.adapters.cli.failure import OK, STALE, Failure, usage
 from apportion.adapters.cli.output import Answer, Format, show
 from apportion.adapters.processes.home import Home
+from apportion.adapters.text import render
 
 T = TypeVar("T")
 
@@ -291,7 +292,7 @@ def finish(answer: Answer, place: Place) -> int:
         if answer.as_of.lag and behind_s > place.max_lag_s:
             raise Failure(
                 STALE,
-                f"the data is {behind_s:.1f} s ({answer.as_of.lag:,} records) behind the log, above --max-lag "
+                f"the data is {behind_s:.1f} s ({render.many(answer.as_of.lag, 'record')}) behind the log, above --max-lag "
                 f"{place.max_lag_s:g}",
                 "wait for the projector, or look at it with `apportion doctor`",
                 as_of=answer.as_of.document(),

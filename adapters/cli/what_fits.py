@@ -110,5 +110,5 @@ def _title(pool: dict[str, Any], now_ms: int) -> str:
         if one["starts_ms"]
     ]
     rest = f" and {len(named) - KEPT_SHOWN} more" if len(named) > KEPT_SHOWN else ""
-    nodes = "1 node is" if pool["kept_nodes"] == 1 else f"{pool['kept_nodes']} nodes are"
+    nodes = render.many(pool["kept_nodes"], "node is", "nodes are")
     return f"{title}; {nodes} kept for {', '.join(named[:KEPT_SHOWN])}{rest}"

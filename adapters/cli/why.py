@@ -219,7 +219,7 @@ def _changes(known: dict[str, Any]) -> list[str]:
     """Return what would start it now, with the commands that do it."""
     if "changes" not in known:
         return []
-    tried = f"({known['trials']} cycle{'' if known['trials'] == 1 else 's'} tried)"
+    tried = f"({render.many(known['trials'], 'cycle')} tried)"
     if not known["changes"]:
         return [f"  no single change of those tried would start it now {tried}"]
     lines = ["", f"the smallest change of each kind that would start it now {tried}; COMMAND stands for what it runs:"]

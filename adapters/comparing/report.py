@@ -55,7 +55,8 @@ def lines(story: Story, outcomes: Sequence[Outcome], files: Sequence[str]) -> li
     from_ms, to_ms = window(story)
     days = story.world.length_ms / MS_PER_DAY
     head = (
-        f"{story.source}: {len(story.jobs):,} jobs in {days:g} day{'s' * (days != 1)} on {story.world.layout.gpus:,} GPUs, "
+        f"{story.source}: {render.many(len(story.jobs), 'job')} in {days:g} {'day' if days == 1 else 'days'} on "
+        f"{story.world.layout.gpus:,} GPUs, "
         f"{story.demand_milli / 1_000:.1f} times what there is"
     )
     names = [name for name, _cell in _ROWS]

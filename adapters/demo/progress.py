@@ -70,7 +70,7 @@ class Board:
                 f"{render.duration(int(left_s) * 1_000)} left"
             )
         else:
-            text = f"{render.when(now_ms)}  played; deriving again and projecting: {lag:,} events left"
+            text = f"{render.when(now_ms)}  played; deriving again and projecting: {render.many(lag, 'event')} left"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done_ms, description=text)
         else:

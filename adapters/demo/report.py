@@ -113,9 +113,10 @@ def _headline(document: dict[str, Any]) -> list[str]:
     jobs, rate = document["jobs"], int(document["events"] / max(document["wall_s"], 0.1))
     return [
         f"{_length(document['length_ms'])} of a simulated cluster in {document['wall_s']:.0f} s "
-        f"({document['source']}): {document['events']:,} events ({rate:,}/s), {document['cycles']:,} cycles",
+        f"({document['source']}): {document['events']:,} events ({rate:,}/s), {render.many(document['cycles'], 'cycle')}",
         f"jobs: {jobs['submitted']:,} submitted, {jobs['started']:,} started, {jobs['finished']:,} finished; "
-        f"{document['runs']:,} runs, {document['preemptions']:,} preemptions, {document['rejections']:,} refused events",
+        f"{render.many(document['runs'], 'run')}, {render.many(document['preemptions'], 'preemption')}, "
+        f"{render.many(document['rejections'], 'refused event')}",
     ]
 
 
@@ -123,7 +124,7 @@ def _length(length_ms: int) -> str:
     days = length_ms // MS_PER_DAY
     if days < 1 or length_ms % MS_PER_DAY:
         return render.duration(length_ms)
-    return f"{days} day{'s' * (days != 1)}"
+    return render.many(days, "day")
 
 
 def _budgets(document: dict[str, Any]) -> list[str]:
@@ -194,14 +195,14 @@ def _proofs(document: dict[str, Any]) -> list[str]:
     verify, checked, ledger = document["verify"], document["audit"], document["ledger"]
     error = document["conservation_error"]
     exact = "exact to the microsecond" if not error else f"WRONG by {error} GPU-us"
-    derived = f"{verify['cycles']:,} of {document['cycles']:,} cycles derived again"
+    derived = f"{verify['cycles']:,} of {render.many(document['cycles'], 'cycle')} derived again"
     held = f"all {checked['checks']} checks hold"
     if checked["failed"]:
         held = f"{checked['failed']} of {checked['checks']} checks FAIL: {', '.join(checked['failed_names'])}"
     memory = ", ".join(f"{name} {size}" for name, size in document["rss_mb_by_process"].items())
     found = [
         f"books    supply = funded + unfunded + idle + down, {exact}",
-        f"ledger   {ledger['lines']:,} lines, sum {ledger['sum_gpu_us']:,} GPU-us",
+        f"ledger   {render.many(ledger['lines'], 'line')}, sum {ledger['sum_gpu_us']:,} GPU-us",
         f"verify   {'ok' if verify['ok'] else 'DIFFERENT'}: {derived}, digest {verify['digest'][:16]}",
         f"audit    {held}",
         f"memory   {document['rss_mb']:,} MiB at most ({memory})",

@@ -25,6 +25,7 @@ from apportion.adapters.forecasting.publishing import STEP_MS, STEPS, Said
 from apportion.adapters.forecasting.shelf import Shelf
 from apportion.adapters.processes import ending
 from apportion.adapters.projector.asking import ask
+from apportion.adapters.text import render
 from apportion.core.envelope import subject_of
 from apportion.core.errors import ApportionError
 from apportion.core.events import EVENT_TYPES, ForecastPublished, encode_event
@@ -67,7 +68,8 @@ class Round:
 
     def line(self) -> str:
         """Return it in one line."""
-        parts = [f"seq {self.as_of_seq:,}: {self.runtimes:,} runtimes and {self.traffic:,} services forecast"]
+        runtimes, services = render.many(self.runtimes, "runtime"), render.many(self.traffic, "service")
+        parts = [f"seq {self.as_of_seq:,}: {runtimes} and {services} forecast"]
         parts.append(f"{self.unchanged:,} as they were said")
         parts += [f"{self.left:,} left for the next round"] if self.left else []
         parts += [f"{count:,} refused: {reason}" for reason, count in self.refused.items()]
@@ -130,7 +132,7 @@ class Forecaster:
         for service, steps in by_service.items():
             seen = traffic.seen_of(steps, STEP_MS, now_ms)
             if seen.absurd:
-                done.notes.append(f"{service}: {seen.absurd:,} steps of absurd traffic left out")
+                done.notes.append(f"{service}: {render.many(seen.absurd, 'step')} of absurd traffic left out")
             ahead = traffic.forecast(traffic.fit(seen, now_ms), seen, now_ms, STEPS)
             if ahead is None:
                 why = "no traffic was seen for two hours" if steps else "no half hour with traffic is over"

@@ -15,6 +15,7 @@ from apportion.adapters.forecasting import backtest, backtest_traffic, requests,
 from apportion.adapters.forecasting.requests import Requests
 from apportion.adapters.forecasting.scoring import Score
 from apportion.adapters.horizon import gentd26
+from apportion.adapters.text import render
 from apportion.core.units import MS_PER_DAY, MS_PER_HOUR
 
 GENERATED_GPUS = 128
@@ -37,7 +38,7 @@ def of(path: Path | None, days: int, weeks: int, seed: int) -> dict[str, Any]:
             read = [requests.lora(path)] if (path / requests.LORA).is_file() else []
             read += [requests.qps(path)] if (path / gentd26.ARCHIVE).is_file() else []
             return {name: rows for one in read for name, rows in _of_traffic(one).items()}
-        return _of_work(f"ITP, {days} days", backtest.of_itp(path, days, weeks))
+        return _of_work(f"ITP, {render.many(days, 'day')}", backtest.of_itp(path, days, weeks))
     except (TraceError, gentd26.GenaiError) as error:
         raise ValueError(str(error)) from None
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from apportion.adapters.local.component import LIFELINE_FD, READY, WORDS_FD
 from apportion.adapters.processes import ending
+from apportion.adapters.text import render
 from apportion.core.errors import ApportionError
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -74,8 +75,8 @@ class Child:
             deaths = 1 if time.monotonic() - begun > HEALTHY_S else deaths + 1
             if not self.ready.is_set() and deaths >= TRIES_BEFORE_READY:
                 raise ChildFailed(
-                    f"{self.name} ended with {ended_with(code)} {deaths} times and was never ready; {self.log_path} ends "
-                    f"with\n{self.log_end()}"
+                    f"{self.name} ended with {ended_with(code)} {render.many(deaths, 'time')} and was never ready; "
+                    f"{self.log_path} ends with\n{self.log_end()}"
                 )
             wait_s = BACKOFF_S[min(deaths, len(BACKOFF_S)) - 1]
             self._tell(f"{self.name:<12} ended with {ended_with(code)}; again in {wait_s:g} s (log: {self.log_path})")

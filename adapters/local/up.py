@@ -30,6 +30,7 @@ from apportion.adapters.local.children import Child, ended_with
 from apportion.adapters.local.names import host_node, user_principal
 from apportion.adapters.processes import ending
 from apportion.adapters.processes.home import DEFAULT_DIR, Home
+from apportion.adapters.text import render
 from apportion.core.errors import ApportionError
 
 SIMULATED_GPUS = 8
@@ -159,7 +160,7 @@ class Tree:
             opened = await opening.complete(bus, self._operator, self._options.pool, gpu_class)
         if opened.published:
             self._tell(
-                f"{'log':<12} {opened.log_id}: {opened.published} records of set-up; operators "
+                f"{'log':<12} {opened.log_id}: {render.many(opened.published, 'record')} of set-up; operators "
                 f"{', '.join(opened.operators)}; pool {opened.pool}; budgets {', '.join(p for p, _ in opening.TREE)}"
             )
 

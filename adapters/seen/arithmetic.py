@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from apportion.adapters.seen.standing import STANDINGS
-from apportion.adapters.text.render import gpu_count, gpu_seconds
+from apportion.adapters.text.render import gpu_count, gpu_seconds, many
 
 Row = dict[str, Any]
 
@@ -79,7 +79,7 @@ def sum_line(row: Row, below: Sequence[Row]) -> str:
     if not parts:
         return "allowance 0: nothing below it has one"
     if len(parts) > 6:
-        return f"allowance {gpu_count(row['allowance_milli'])} = the sum of the {len(below)} budgets below it"
+        return f"allowance {gpu_count(row['allowance_milli'])} = the sum of the {many(len(below), 'budget')} below it"
     terms = " + ".join(f"{child['budget'].rpartition('/')[2]} {gpu_count(child['allowance_milli'])}" for child in parts)
     return f"allowance {gpu_count(row['allowance_milli'])} = {terms}"
 

@@ -86,7 +86,7 @@ def _table(made: Statement) -> str:
         rows.append(f"<tr>{cells}{_cell('td', render.gpu_hours(row['balance_gpu_us']), True)}</tr>")
     sums = {name: render.gpu_hours(sum(row[name] for row in shown)) for name in hours}
     rows.append(_end("Closing", columns, sums, made.closing_gpu_us))
-    caption = f"{len(shown):,} line{'' if len(shown) == 1 else 's'}, amounts in GPU-hours"
+    caption = f"{render.many(len(shown), 'line')}, amounts in GPU-hours"
     body = "\n".join(rows)
     return f"<table>\n<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 

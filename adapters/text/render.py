@@ -70,6 +70,11 @@ def gpu_count(milli: int) -> str:
     return ("-" if milli < 0 else "") + text
 
 
+def many(count: int, one: str, more: str = "") -> str:
+    """Return a count with the words that go with it: ``1 node``, ``1,024 nodes``; ``more`` where an s does not make the plural."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
 def gpu_time(gpu_us: int) -> str:
     """Return GPU time in a sentence: GPU-hours, or GPU-seconds where hours would round to nothing."""
     if 0 < abs(gpu_us) < GPU_US_PER_GPU_HOUR // 10:

@@ -4,7 +4,8 @@ A pure function of the decision's own fields: enum value, numbers, and the few w
 line and messages all take their text from here, so one reason never reads two ways. It must never decide anything,
 look anything up, or read a clock: what is not in the decision is not in the sentence.
 
-A template names numbers as ``{need_milli}``; the suffix of the name chooses the unit. A part in square brackets is left
+A template names numbers as ``{need_milli}``; the suffix of the name chooses the unit. ``{nodes_able:node|nodes}`` is followed by
+the words that go with one or with more. A part in square brackets is left
 out when one of its numbers is absent, so an old decision with fewer numbers still reads well.
 """
 
@@ -164,7 +165,7 @@ FUNDING: dict[Enum, Words] = {
     ),
     F.ABOVE_ALLOWANCE: Words(
         "it, or one before it in order, is above its budget's allowance[ of {allowance_milli}]"
-        "[ ({before_milli} come before it)][; {running_milli} of it run, and it needs {need_milli}]",
+        "[ ({before_milli:comes|come} before it)][; {running_milli:of it runs|of it run}, and it needs {need_milli}]",
         "wait, or ask for a larger share; unfunded work runs while GPUs are idle",
         "above its allowance",
     ),
@@ -206,7 +207,7 @@ PENDING: dict[Enum, Words] = {
     ),
     P.DRAINING: Words(
         "nodes are being drained[, the first of them by {until_ms}], and it does not state to be over by then"
-        "[; it needs {nodes_needed} nodes, and beside those {nodes_able} could serve]",
+        "[; it needs {nodes_needed:node|nodes}, and beside those {nodes_able} could serve]",
         "state --expected-runtime: what is over in time may still start there; `apportion node list` shows the deadlines",
         "nodes are being drained",
     ),
@@ -214,44 +215,47 @@ PENDING: dict[Enum, Words] = {
         "nodes are kept for it, and work that may not be interrupted has to end there first"
         "[; by what that work has stated it starts by {earliest_ms}][, {late_ms} later than told before]"
         "[; the largest node offers {largest_free_milli} now, {largest_node_milli} at most]"
-        "[; {nodes_free} of the {nodes_needed} nodes it needs are free][; {ahead} of its budget go first]",
+        "[; of the {nodes_needed:node|nodes} it needs {nodes_free:is|are} free]"
+        "[; {ahead:of its budget goes|of its budget go} first]",
         "wait; a smaller request may fit earlier",
         "next; waits for protected work",
     ),
     P.RESERVED: Words(
         "free GPUs exist but are kept for work that comes first[, some of which starts by {earliest_ms}]"
         "[: {kept_milli} on nodes on which it could start now]"
-        "[; {ahead} of its budget go first]",
+        "[; {ahead:of its budget goes|of its budget go} first]",
         "state --expected-runtime: a short job may fit before that starts",
         "free GPUs are kept for others",
     ),
     P.NO_DOMAIN: Words(
         "it would fit, but not within one domain of the level it asks for[: it needs {need_milli}, free {free_milli}]"
-        "[; {ahead} of its budget go first]",
+        "[; {ahead:of its budget goes|of its budget go} first]",
         "wait, or wish for it instead of asking for it (--near in place of --within)",
         "enough free, but not in one domain",
     ),
     P.NO_ROOM: Words(
         "enough GPUs are free, but not on nodes with the labels, CPU or memory it asks for, or apart from others of its group"
-        "[: it needs {need_milli}, free {free_milli}][; it lacks: {lacks}][; {ahead} of its budget go first]",
+        "[: it needs {need_milli}, free {free_milli}][; it lacks: {lacks}][; {ahead:of its budget goes|of its budget go} first]",
         "wait, or ask for less beside GPUs (--label, --gpu-memory, --cpu, --memory, --exclusive, --apart)",
         "free GPUs lack what it asks for",
     ),
     P.NO_BLOCK: Words(
         "enough GPUs are free, but not on one node or enough whole nodes[: it needs {need_milli}, free {free_milli}]"
         "[; the largest node offers {largest_free_milli} now, {largest_node_milli} at most]"
-        "[; {nodes_free} of the {nodes_needed} nodes it needs are free][; {ahead} of its budget go first]",
+        "[; of the {nodes_needed:node|nodes} it needs {nodes_free:is|are} free]"
+        "[; {ahead:of its budget goes|of its budget go} first]",
         "wait, or ask for fewer GPUs per node (--nodes)",
         "enough free, but not together",
     ),
     P.NO_FREE_GPUS: Words(
-        "fewer GPUs are free than it needs[: it needs {need_milli}, free {free_milli}][; {ahead} of its budget go first]",
+        "fewer GPUs are free than it needs[: it needs {need_milli}, free {free_milli}]"
+        "[; {ahead:of its budget goes|of its budget go} first]",
         "wait; `apportion share` shows whose turn it is, and work above its share is what makes room",
         "fewer GPUs free than it needs",
     ),
     P.BUDGET_ORDER: Words(
-        "[it would fit, {free_milli} are free, but ]the first of its budget must not start later by what it takes"
-        "[; {ahead} of its budget go first][: the first is {first}]",
+        "[it would fit, {free_milli:is|are} free, but ]the first of its budget must not start later by what it takes"
+        "[; {ahead:of its budget goes|of its budget go} first][: the first is {first}]",
         "state --expected-runtime: a short job may go before; or change the order with --priority",
         "the first of its budget goes first",
     ),
@@ -323,7 +327,7 @@ ENUMS: dict[str, type[Enum]] = {
 PLANNED = "[; it is planned to start by {planned_ms}][, told before: {moved_from_ms}]"  # of conservative backfill
 _NOTHING_AT_0 = {"ahead", "earliest_ms"}  # nobody goes first; nobody knows
 _DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}
-_PLACE = re.compile(r"\{(\w+)\}")
+_PLACE = re.compile(r"\{(\w+)(?::([^{}|]+)\|([^{}|]+))?\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -346,12 +350,21 @@ def fill(template: str, numbers: Mapping[str, int | str]) -> str:
     """Put the numbers in; drop bracketed parts that lack one."""
 
     def place(text: str) -> str:
-        return _PLACE.sub(lambda found: number_words(found[1], numbers.get(found[1], "?")), text)
+        return _PLACE.sub(lambda found: _placed(found[1], found[2], found[3], numbers.get(found[1], "?")), text)
 
     def optional(found: re.Match[str]) -> str:
-        return place(found[1]) if all(_present(name, numbers) for name in _PLACE.findall(found[1])) else ""
+        return place(found[1]) if all(_present(name[1], numbers) for name in _PLACE.finditer(found[1])) else ""
 
     return re.sub(r" {2,}", " ", place(_OPTIONAL.sub(optional, template))).strip()
+
+
+def _placed(name: str, one: str | None, more: str | None, value: int | str) -> str:
+    """Return a number, and after it the words of the template that agree with it, if it has any."""
+    said = number_words(name, value)
+    if one is None or more is None:
+        return said
+    single = value in (1, "1") if not name.endswith("_milli") else isinstance(value, int) and 0 < value <= 1_000
+    return f"{said} {one if single else more}"
 
 
 def _present(name: str, numbers: Mapping[str, int | str]) -> bool:

@@ -254,12 +254,13 @@ def cluster(core: Core, history: History, joining: Sequence[Joining], leaving: S
         return (entry.key or getattr(event_of(entry), "node", "")) in gone
 
     words = (
-        [f"{len(leaving)} nodes are not there: {', '.join(leaving[:8])}{', ...' if len(leaving) > 8 else ''}"]
+        [f"{render.many(len(leaving), 'node is', 'nodes are')} not there: {', '.join(leaving[:8])}{', ...' * (len(leaving) > 8)}"]
         if leaving
         else []
     )
     words += [
-        f"{group.nodes} more nodes of {group.gpus} GPUs in {group.pool} from {render.when(max(group.at_ms, core.time_ms))} on"
+        f"{render.many(group.nodes, 'more node', 'more nodes')} of {render.gpus(group.gpus * 1_000)} in {group.pool} "
+        f"from {render.when(max(group.at_ms, core.time_ms))} on"
         for group in joining
     ]
     return Change(tuple(events), about if gone else None, gone, beats if arrivals else None, tuple(words))
@@ -301,7 +302,7 @@ def without(core: Core, history: History, name: str) -> Change:
         return getattr(event, "target", getattr(event, "workload", "")) in gone
 
     cancels = _events(core, [WorkloadCancelled(workload=workload, reason=MADE) for workload in there], "without")
-    what = f"all {len(gone):,} workloads of {name}" if budget else f"workload {name}"
+    what = f"{render.many(len(gone), 'workload')} of {name}, all there are" if budget else f"workload {name}"
     return Change(
         cancels, about, words=(f"without {what}" + (f", {len(there)} of which were there before" if there else ""),)
     )

@@ -79,7 +79,7 @@ def totals(found: Difference) -> list[str]:
         lines.append(
             f"{name}: of {_hours(left.supply_gpu_us)} GPU-h idle {_hours(left.idle_gpu_us)} ({idle_pct:.1f} %), "
             f"down {_hours(left.down_gpu_us)}; lost work {_hours(right.lost_gpu_us)} GPU-h, "
-            f"{right.preemptions:,} preemptions, {right.started:,} of {right.jobs:,} new jobs started"
+            f"{render.many(right.preemptions, 'preemption')}, {right.started:,} of {right.jobs:,} new jobs started"
         )
     return lines
 
@@ -87,7 +87,8 @@ def totals(found: Difference) -> list[str]:
 def assumptions(found: Difference) -> list[str]:
     """Return what of the what-if rests on needs that history does not know, and what it refused."""
     assumed = found.assumed
-    lines = [f"{assumed.remade_runs:,} runs were made again by the model of run times (`--calibrate` tells its error)"]
+    remade = render.many(assumed.remade_runs, "run was", "runs were")
+    lines = [f"{remade} made again by the model of run times (`--calibrate` tells its error)"]
     if assumed.by_reason:
         parts = ", ".join(f"{count:,} {_CENSORED.get(reason, reason)}" for reason, count in sorted(assumed.by_reason.items()))
         part_pct = 100 * assumed.gpu_us / max(1, found.after.total.funded_gpu_us + found.after.total.unfunded_gpu_us)
@@ -96,7 +97,7 @@ def assumptions(found: Difference) -> list[str]:
             "needs what is drawn from those of its like that needed more than it was seen to; beyond all of them, its limit"
         )
     for reason, count in sorted(assumed.refusals.items()):
-        lines.append(f"{count:,} events were refused in the changed world that were not in history: {reason}")
+        lines.append(f"{render.many(count, 'event was', 'events were')} refused in the changed world and not in history: {reason}")
     return lines
 
 
@@ -127,8 +128,9 @@ def calibration(found: Calibration) -> list[str]:
     before, after = alone.before.total, alone.after.total
     worst = percent_of(worst_ppm(alone))
     lines += [
-        f"the model alone, no run taken from history: {before.starts:,} -> {after.starts:,} starts, "
-        f"{before.preemptions:,} -> {after.preemptions:,} preemptions, {before.ended:,} -> {after.ended:,} jobs over",
+        f"the model alone, no run taken from history: {before.starts:,} -> {render.many(after.starts, 'start')}, "
+        f"{before.preemptions:,} -> {render.many(after.preemptions, 'preemption')}, "
+        f"{before.ended:,} -> {render.many(after.ended, 'job')} over",
         f"  the GPU time of each budget within {worst} of all GPU time given: what changes by less is no finding",
     ]
     sizes = sorted(abs(error) for error in held.end_ms)
@@ -140,8 +142,8 @@ def calibration(found: Calibration) -> list[str]:
         predicted, true = (sum(pair[side] for pair in held.needs_gpu_us) for side in (0, 1))
         beyond = f"; for {held.beyond:,} more it knows no need" if held.beyond else ""
         lines.append(
-            f"  needs of {len(held.needs_gpu_us):,} jobs as if they were not known: {_hours(predicted)} GPU-h instead of "
-            f"{_hours(true)}{beyond}"
+            f"  needs of {render.many(len(held.needs_gpu_us), 'job')} as if they were not known: {_hours(predicted)} GPU-h "
+            f"instead of {_hours(true)}{beyond}"
         )
     return lines
 

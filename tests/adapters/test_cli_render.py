@@ -38,6 +38,17 @@ def test_a_column_of_gpu_hours_adds_up_to_its_shown_total(values: list[int]) -> 
 
 
 @pytest.mark.parametrize(
+    ("count", "words", "expected"),
+    [
+        (1, ("node",), "1 node"), (0, ("node",), "0 nodes"), (1_024, ("node",), "1,024 nodes"),
+        (1, ("job waits", "jobs wait"), "1 job waits"), (2, ("job waits", "jobs wait"), "2 jobs wait"),
+    ],
+)  # fmt: skip
+def test_words_agree_with_their_count(count: int, words: tuple[str, ...], expected: str) -> None:
+    assert expected == render.many(count, *words)
+
+
+@pytest.mark.parametrize(
     ("ms", "expected"),
     [
         (0, "0s"), (999, "999ms"), (500, "0.5s"), (3_200, "3.2s"), (60_000, "1m"), (61_000, "1m 1s"), (3_600_000, "1h"),

@@ -21,7 +21,7 @@ ALL_REASONS = [
     pytest.param(reason, id=f"{type(reason).__name__}.{reason.name}") for enum in ALL_ENUMS for reason in enum
 ]
 NUMBERS = {name: 8_000 for table in wording.WORDS.values() for words in table.values()
-           for name in re.findall(r"\{(\w+)\}", words.sentence + words.action)}  # fmt: skip
+           for name in re.findall(r"\{(\w+)", words.sentence + words.action)}  # fmt: skip
 
 
 def test_every_enum_of_the_core_is_in_the_table() -> None:
@@ -74,3 +74,19 @@ def test_a_value_of_a_newer_core_is_shown_as_stored() -> None:
 
     assert sentence == "swap_cap"
     assert "upgrade" in action
+
+
+@pytest.mark.parametrize("reason", ALL_REASONS)
+def test_what_is_one_reads_as_one(reason: Enum) -> None:
+    """Of one node, one workload, one GPU no verb and no noun is in the plural."""
+    ones = {name: 1_000 if name.endswith("_milli") else 1 for name in NUMBERS if name not in ("need_milli", "free_milli")}
+    for text in wording.words(reason, {**ones, "need_milli": 1_000, "free_milli": 1_000}):
+        assert not re.search(r"\b1 (GPU )?(nodes|runs|GPUs|are|were|have|go|come|of its budget go|of it run)\b", text), text
+
+
+def test_words_agree_with_their_number() -> None:
+    template = "{count:node is|nodes are} there[; {left_milli:is|are} free]"
+
+    assert wording.fill(template, {"count": 1}) == "1 node is there"
+    assert wording.fill(template, {"count": 0, "left_milli": 500}) == "0 nodes are there; 0.5 GPU is free"
+    assert wording.fill(template, {"count": 1_024, "left_milli": 2_000}) == "1,024 nodes are there; 2 GPUs are free"
