@@ -10,9 +10,12 @@ A decision's id is ``<seq of the tick>.<position in the batch>``.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
+from apportion.core.decided import Decided
 from apportion.core.decision import Decision
 from apportion.core.envelope import encode
 from apportion.core.plans import PlanPublished as PlanPublished  # read with all others from here
@@ -388,7 +391,7 @@ class CycleBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     time_ms: int
     chain: str  # over all records read, up to and including the tick
     digest: str  # of the state after the decisions
-    decisions: tuple[AnyDecision, ...]
+    decisions: Sequence[AnyDecision]
     books: tuple[PoolBooks, ...] = ()
 
 
@@ -397,6 +400,9 @@ _batch_decoder = msgspec.json.Decoder(CycleBatch)
 
 def encode_batch(batch: CycleBatch) -> bytes:
     """Return the batch's bytes: deterministic, the unit of comparison for verify."""
+    if isinstance(batch.decisions, Decided):
+        said = cast(Sequence[AnyDecision], msgspec.Raw(batch.decisions.encoded()))
+        batch = msgspec.structs.replace(batch, decisions=said)
     return encode(batch)
 
 

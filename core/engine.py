@@ -9,6 +9,7 @@ caller commits the bytes of ``decide`` before acting on them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -19,10 +20,8 @@ from apportion.core.envelope import Record, encode
 from apportion.core.errors import ApportionError, Divergence
 from apportion.core.fold.columns import Columns
 from apportion.core.fold.lane import Lane
-from apportion.core.fold.outcomes import apply, apply_all
+from apportion.core.fold.outcomes import apply, apply_all, apply_bulk
 from apportion.core.fold.records import fold_record
-from apportion.core.fold.starts import apply_listed
-from apportion.core.fold.telling import told_all
 from apportion.core.policy.cycle import run_cycle
 from apportion.core.policy.due import due_ms, why_due
 from apportion.core.policy.emit import Emit
@@ -146,12 +145,12 @@ class Core:
         """Decide the pending cycle like ``decide``, for measurements that store nothing: the batch has no digest."""
         return self._finish(self._decisions(), known_digest="")
 
-    def _decisions(self) -> tuple[AnyDecision, ...]:
+    def _decisions(self) -> Sequence[AnyDecision]:
         self._require_tick()
         self._require_chain()
         emit = emit_into(self.state)
         run_cycle(self.state, emit)
-        return tuple(emit.decisions)
+        return emit.decisions
 
     def trust(self, body: bytes, *, check: bool = True) -> None:
         """Fold a stored batch instead of deciding; raises ``Divergence`` when the state it promises is not reached.
@@ -203,7 +202,7 @@ class Core:
         if self._chain_missing:
             raise ApportionError(f"at seq {self.seq} the chain over the records is not known before their batch is trusted")
 
-    def _finish(self, decisions: tuple[AnyDecision, ...], known_digest: str | None = None) -> CycleBatch:
+    def _finish(self, decisions: Sequence[AnyDecision], known_digest: str | None = None) -> CycleBatch:
         """Close the cycle in the state, check the books, and make the batch; hashes the state unless its digest is trusted."""
         state, counters = self.state, self.state.counters
         ledger.refresh_barred(state)
@@ -228,7 +227,7 @@ class Core:
 
 def emit_into(state: State) -> Emit:
     """Return an ``Emit`` that folds into a state."""
-    return Emit(partial(apply, state), partial(apply_all, state), partial(apply_listed, state), partial(told_all, state))
+    return Emit(partial(apply, state), partial(apply_all, state), partial(apply_bulk, state))
 
 
 def _prune(state: State) -> None:

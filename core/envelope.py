@@ -11,6 +11,7 @@ server enforces subjects.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -101,6 +102,11 @@ def decode_envelope(body: bytes) -> Envelope:
 def encode(value: object) -> bytes:
     """Encode to JSON bytes that are a pure function of the value (sorted keys for dicts)."""
     return _encoder.encode(value)
+
+
+def encode_lines(values: Sequence[object]) -> bytes:
+    """Encode each of many values as ``encode`` does, one a line: JSON holds no line end of its own."""
+    return _encoder.encode_lines(values)
 
 
 def subject_of(principal: str, event_type: str) -> str:

@@ -7,6 +7,7 @@ reached by the core's own phases, on a copy where they change the state, and the
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -22,7 +23,7 @@ from apportion.core.policy.starting import count_held_as_running
 from apportion.core.policy.turn import Turn
 
 
-def victims_for(core: Core, workload: str) -> tuple[float, list[AnyDecision]]:
+def victims_for(core: Core, workload: str) -> tuple[float, Sequence[AnyDecision]]:
     """Plan victims for a workload that was submitted before the tick that ``core`` has folded; returns milliseconds and the plan.
 
     The cycle's phases before the starts come first, so that who is unfunded now is told so. The core is used up.

@@ -6,6 +6,7 @@ the cycle's own phases up to its explanations, with the shares and the reservati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,7 +38,7 @@ class Cycle:
     state: State
     shares: Shares
     reservations: list[Reservations]  # by pool
-    decisions: list[AnyDecision]  # explanations left out
+    decisions: Sequence[AnyDecision]  # explanations left out
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, cast
 
+import numpy as np
+
 from apportion.core import ledger
 from apportion.core.decisions import (
     AnyDecision,
@@ -43,6 +45,7 @@ from apportion.core.fold.waiting import dequeue, enqueue, enqueue_all
 from apportion.core.fold.wishes import drop_wish
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome
 from apportion.core.state import schema
+from apportion.core.state.bulk import Admitted, Bulk, Started, Told
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
@@ -67,6 +70,11 @@ def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
             fold = _FOLDS[kind]
             for decision in group:
                 fold(state, decision)
+
+
+def apply_bulk(state: State, bulk: Bulk) -> None:
+    """Fold many of one kind that were made in this cycle and fit the state."""
+    _BULKS[type(bulk)](state, bulk)
 
 
 def _workload(state: State, name: str) -> int:
@@ -108,6 +116,11 @@ def _admitted_all(state: State, decisions: list[WorkloadAdmitted]) -> None:
     phase, known = state.workload.cells.state, dict.fromkeys(rows)
     for row, decision in zip(rows, decisions, strict=True):
         check(phase[row] == schema.NEW and len(known) == len(rows), state.counters.seq, f"{decision.workload} is admitted twice")
+    _apply_admitted(state, Admitted(np.array(rows, dtype=np.int64)))
+
+
+def _apply_admitted(state: State, admitted: Admitted) -> None:
+    rows = admitted.workload.tolist()
     enqueue_all(state, rows)
     for row in rows:
         settle(state, row)
@@ -253,6 +266,11 @@ def _idle(state: State, decision: RunIdle) -> None:
     state.run.idle_since_ms[_run(state, decision.workload, decision.run)] = decision.since_ms
 
 
+_BULKS: dict[type[Any], Callable[[State, Any], None]] = {
+    Started: starts.apply_started,
+    Admitted: _apply_admitted,
+    Told: telling.apply_told,
+}
 _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     Rejected: _said,
     WorkloadRejected: _said,

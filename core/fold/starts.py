@@ -18,16 +18,14 @@ from apportion.core.errors import check
 from apportion.core.fold import choices
 from apportion.core.fold.release import drop_hold
 from apportion.core.fold.waiting import dequeue, dequeue_all
-from apportion.core.state import schema
+from apportion.core.state import bulk, schema
+from apportion.core.state.bulk import Started
 from apportion.core.state.codes import PAYER_CODE
-from apportion.core.state.started import Started
 from apportion.core.state.state import State
 from apportion.core.state.wishes import wish_of
 from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
-
-FEW = 4  # starts that cost less one by one (measured on a week's cycles)
 
 
 def placed(state: State, decision: RunPlaced) -> None:
@@ -110,30 +108,23 @@ def placed(state: State, decision: RunPlaced) -> None:
 
 def apply_starts(state: State, decisions: Sequence[RunPlaced]) -> None:
     """Fold starts in their order."""
-    starts = _columns(state, decisions) if len(decisions) > FEW else None
+    starts = _columns(state, decisions) if len(decisions) > bulk.FEW else None
     if starts is None:
         for decision in decisions:
             placed(state, decision)
     else:
-        _apply_columns(state, starts, [state.run_ref(one.workload, one.run) for one in decisions])
+        apply_started(state, starts)
 
 
-def apply_listed(state: State, decisions: Sequence[RunPlaced], starts: Started) -> None:
-    """Fold starts that were listed in this cycle, of whom ``starts`` says the same: they fit the state, and ask for GPUs only."""
-    if len(decisions) <= FEW or state.workload.choices[starts.workload].any():
-        apply_starts(state, decisions)
-    else:
-        _apply_columns(state, starts, [state.run_ref(one.workload, one.run) for one in decisions])
-
-
-def _apply_columns(state: State, starts: Started, names: list[str]) -> None:
-    """Fold starts that fit the state, whose runs get these names."""
+def apply_started(state: State, starts: Started) -> None:
+    """Fold starts that fit the state, where they wait, and ask for GPUs only."""
     now_ms, table, run, alloc, cells = state.counters.time_ms, state.workload, state.run, state.alloc, state.gpu
     ledger.accrue(state, now_ms)
     rows, gpu = starts.workload, starts.gpu
     dequeue_all(state, rows)
     pool, leaf = table.pool[rows], table.budget[rows]
-    runs = run.add_all(names)
+    keys, run_nos = table.keys, starts.run_no.tolist()
+    runs = run.add_all([state.run_ref(keys[row], run_no) for row, run_no in zip(rows.tolist(), run_nos, strict=True)])
     allocs = alloc.add_all([""] * len(gpu))
     begins = np.flatnonzero(np.diff(starts.start, prepend=-1))
     for column, values in (
@@ -164,6 +155,8 @@ def _apply_columns(state: State, starts: Started, names: list[str]) -> None:
         table.reason, table.funded_ms, table.hold, table.proposed, table.told_ms, table.late_ms, table.planned_ms,
     ):  # fmt: skip
         column[rows] = 0
+    for row in rows[table.choices[rows] > 0].tolist():
+        choices.forget_told(state, row)
 
 
 def _columns(state: State, decisions: Sequence[RunPlaced]) -> Started | None:

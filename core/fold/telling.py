@@ -1,6 +1,6 @@
 """Fold of why workloads wait: what each was told last, so that it is told again only when that changes.
 
-``told`` is one; ``told_all`` is many, each told once, and comes to the same over columns.
+``told`` is one; ``told_all`` is many, each told once, and comes to the same over columns; ``apply_told`` is given these.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from apportion.core.decisions import PendingExplained
 from apportion.core.fold import choices
 from apportion.core.reasons import Pending
+from apportion.core.state.bulk import Told
 from apportion.core.state.codes import PENDING_CODE
 from apportion.core.state.queue import note_told
 from apportion.core.state.state import State
@@ -33,20 +34,28 @@ def told(state: State, decision: PendingExplained, row: int) -> None:
 
 def told_all(state: State, decisions: Sequence[PendingExplained], rows: list[int]) -> None:
     """Fold many, each of another workload."""
-    table, at = state.workload, np.array(rows, dtype=np.int64)
-    numbers = [decision.numbers for decision in decisions]
-    table.reason[at] = [PENDING_CODE[decision.reason] for decision in decisions]
-    table.funded_ms[at] = [one.get("funded_since_ms", 0) for one in numbers]
-    table.planned_ms[at] = [one.get("planned_ms", 0) for one in numbers]
-    table.told_ms[at] = table.late_ms[at] = 0
-    cells, funded_ms = table.cells, table.funded_ms[at]
-    state.untold.add_all(at[funded_ms > 0].tolist())
-    state.untold.discard_all(at[funded_ms <= 0].tolist())
-    for row, decision in zip(rows, decisions, strict=True):
-        if decision.reason == _PROTECTED_RUNS:
-            cells.told_ms[row], cells.late_ms[row] = _instants(decision)
+    numbers, instants = [decision.numbers for decision in decisions], [_instants(decision) for decision in decisions]
+    told = (
+        rows, [PENDING_CODE[decision.reason] for decision in decisions], [one.get("funded_since_ms", 0) for one in numbers],
+        [one.get("planned_ms", 0) for one in numbers], [at_ms for at_ms, _late_ms in instants],
+        [late_ms for _at_ms, late_ms in instants],
+    )  # fmt: skip
+    apply_told(state, Told(*(np.array(column, dtype=np.int64) for column in told)))
+    for decision in decisions:
         if decision.elsewhere:
             choices.note_told(state, decision)
+
+
+def apply_told(state: State, told: Told) -> None:
+    """Fold many of which none is told of other pools."""
+    table, rows = state.workload, told.workload
+    for column, values in (
+        (table.reason, told.reason), (table.funded_ms, told.funded_ms), (table.planned_ms, told.planned_ms),
+        (table.told_ms, told.told_ms), (table.late_ms, told.late_ms),
+    ):  # fmt: skip
+        column[rows] = values
+    state.untold.add_all(rows[told.funded_ms > 0].tolist())
+    state.untold.discard_all(rows[told.funded_ms <= 0].tolist())
 
 
 def _instants(decision: PendingExplained) -> tuple[int, int]:

@@ -105,7 +105,7 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
                 numbers["moved_from_ms"] = told_ms
             said.append(PendingExplained(workload=table.keys[workload], reason=found.word, numbers=numbers, elsewhere=told_of))
             rows.append(workload)
-    emit.told(said, rows)
+    emit.all(said)
 
 
 def _elsewhere(

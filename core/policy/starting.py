@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from apportion.core.decisions import GpusReserved, Piece, RunPlaced
+from apportion.core.decisions import GpusReserved, RunPlaced
 from apportion.core.kernels import serve
+from apportion.core.listed import Column, Listed, Numbers, Places, Texts, texts_of
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import has_room
 from apportion.core.policy.funding import ANSWERS, Shares, fundable
@@ -17,13 +18,13 @@ from apportion.core.policy.reserving import says_over_ms
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of, way_home
+from apportion.core.state.bulk import Started
 from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
-from apportion.core.state.started import Started
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
 
 _BUDGET, _UNFUNDED = Payer.BUDGET.value, Payer.UNFUNDED.value
-_WHY = {answer: why.value for answer, why in ANSWERS.items()}
+_WHYS = [ANSWERS[answer].value for answer in sorted(ANSWERS)]  # by what a kernel answers
 
 
 def count_held_as_running(state: State, shares: Shares) -> None:
@@ -129,9 +130,9 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
     count = int(starts.counts[0])
     if not count:
         return 0
-    table, now_ms, node_names, position_of = state.workload, state.counters.time_ms, state.node.keys, state.gpu.position
-    rows, whys, first = starts.workload[:count], starts.why[:count], starts.first[: count + 1]
-    gpus, sizes = starts.gpus[: first[count]], np.diff(first)
+    table, now_ms, names = state.workload, state.counters.time_ms, state.workload.keys
+    rows, whys, first = starts.workload[:count].copy(), starts.why[:count], starts.first[: count + 1].copy()
+    gpus, sizes = starts.gpus[: first[count]].copy(), np.diff(first)
     leaf, pool, milli, min_runtime_ms = table.budget[rows], table.pool[rows], table.gpus_milli[rows], table.min_runtime_ms[rows]
     funded = whys == serve.WITHIN_ALLOWANCE
     until_ms = now_ms + np.where(funded, min_runtime_ms, np.minimum(min_runtime_ms, state.pool.quantum_ms[pool]))
@@ -143,39 +144,24 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
         rows, run_no, milli, until_ms, (reserved_us > 0).astype(np.int64), resume_ms,
         np.where(funded, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED), node[begins], gpus, each[of_start], of_start,
     )  # fmt: skip
-    pieces = [
-        Piece(node_names[place], tuple(positions[begin:end]), size)
-        for positions in (position_of[gpus].tolist(),)
-        for place, begin, end, size in zip(
-            node[begins].tolist(), begins.tolist(), [*begins[1:].tolist(), len(gpus)], each[of_start[begins]].tolist(), strict=True
-        )
-    ]
-    at = np.searchsorted(begins, first).tolist()  # where the pieces of each start begin
-    names, pools, paths = table.keys, state.pool.keys, {line: state.budget_path(line) for line in dict.fromkeys(leaf.tolist())}
-    placed = [
-        RunPlaced(
-            workload=names[row],
-            run=number,
-            budget=paths[line],
-            pool=pools[home],
-            gpus_milli=size,
-            pieces=tuple(pieces[at[start] : at[start + 1]]),
-            payer=_BUDGET if why == serve.WITHIN_ALLOWANCE else _UNFUNDED,
-            why=_WHY[why],
-            protected_until_ms=until,
-            reserved_gpu_us=reserved,
-            resume_from_ms=resume,
-            allowance_milli=allowed,
-            running_milli=running,
-        )
-        for start, (row, number, line, home, size, why, until, reserved, resume, allowed, running) in enumerate(
-            zip(
-                rows.tolist(), run_no.tolist(), leaf.tolist(), pool.tolist(), milli.tolist(), whys.tolist(), until_ms.tolist(),
-                reserved_us.tolist(), resume_ms.tolist(), shares.allowance[leaf].tolist(), starts.running[:count].tolist(),
-                strict=True,
-            )
-        )
-    ]
+    said: dict[str, Column] = {
+        "workload": Texts([names[row] for row in rows.tolist()]),
+        "run": Numbers(run_no),
+        "budget": texts_of(leaf, state.budget.used, state.budget_path),
+        "pool": texts_of(pool, state.pool.used, state.pool.keys.__getitem__),
+        "gpus_milli": Numbers(milli),
+        "pieces": Places(
+            np.searchsorted(begins, first), texts_of(node[begins], state.node.used, state.node.keys.__getitem__),
+            np.append(begins, len(gpus)), state.gpu.position[gpus], each[of_start[begins]],
+        ),
+        "payer": Texts((_UNFUNDED, _BUDGET), funded.astype(np.int64)),
+        "why": Texts(_WHYS, whys.copy()),
+        "protected_until_ms": Numbers(until_ms),
+        "reserved_gpu_us": Numbers(reserved_us),
+        "resume_from_ms": Numbers(resume_ms),
+        "allowance_milli": Numbers(shares.allowance[leaf]),
+        "running_milli": Numbers(starts.running[:count].copy()),
+    }  # fmt: skip
     starts.counts[0] = 0
-    emit.starts(placed, columns)
+    emit.listed(Listed(RunPlaced, count, said), columns)
     return count

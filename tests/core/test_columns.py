@@ -16,7 +16,6 @@ from apportion.core.decisions import Piece, RunPlaced
 from apportion.core.engine import Core, emit_into
 from apportion.core.errors import InvariantBroken
 from apportion.core.events import BudgetClosed
-from apportion.core.fold import starts as folded_starts
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.kernels import pack, queue, room, serve
 from apportion.core.policy import preempting
@@ -24,7 +23,7 @@ from apportion.core.policy.cycle import before_starts
 from apportion.core.policy.funding import Shares, shares_of
 from apportion.core.policy.reserving import Reservations, expected_ends, free_times
 from apportion.core.policy.turn import Turn
-from apportion.core.state import schema
+from apportion.core.state import bulk, schema
 from apportion.core.state.state import State
 from apportion.core.state.wishes import ANYWHERE, NO_ARRAY
 from apportion.core.units import MILLI, MS_PER_HOUR, NEVER_MS
@@ -35,9 +34,9 @@ from tests.strategies import Cluster, clusters, column, shapes
 @pytest.fixture(autouse=True, scope="module")
 def few_starts_in_columns_too() -> Iterator[None]:
     """Two starts go over columns here, though one by one they would cost less."""
-    few, folded_starts.FEW = folded_starts.FEW, 1
+    few, bulk.FEW = bulk.FEW, 1
     yield
-    folded_starts.FEW = few
+    bulk.FEW = few
 
 
 I64 = NDArray[np.int64]
