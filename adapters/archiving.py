@@ -21,7 +21,7 @@ from apportion.adapters.logs.manifest import DayEntry, Manifest, day_of, day_tex
 from apportion.adapters.logs.parts import DayParts, chain_end, sweep
 from apportion.adapters.replaying import OnProgress, Progress, state_and_position
 from apportion.adapters.service.recovery import StoredCycles
-from apportion.adapters.snapshots import DiskSnapshots, record_hash
+from apportion.adapters.snapshots import ARCHIVED, DiskSnapshots, record_hash
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.errors import LogMismatch, SnapshotInvalid
@@ -29,7 +29,6 @@ from apportion.core.ports import DecisionLog, EventLog
 from apportion.core.units import MS_PER_DAY
 
 READ_EVENTS = 5_000
-SNAPSHOTS = "snapshots"
 KEEP_ALL = 10**9
 
 
@@ -96,7 +95,7 @@ async def _resume(event_log: EventLog, directory: Path, manifest: Manifest, log_
             f"the log ends at seq {log_seq:,}, but {directory} has archived {last.last_seq:,} records: this is another log, or "
             "its end was lost; archive it elsewhere with --to, or restore it"
         )
-    found = DiskSnapshots(directory / SNAPSHOTS).load_with_meta(last.last_seq)
+    found = DiskSnapshots(directory / ARCHIVED).load_with_meta(last.last_seq)
     snapshot = None
     if found is not None and found[0].seq == last.last_seq:
         meta, data = found
@@ -127,7 +126,7 @@ class _Scribe:
         self.records = 0  # of the day that is being written
         self._directory = directory
         self._core = core
-        self._snapshots = DiskSnapshots(directory / SNAPSHOTS, keep=KEEP_ALL)
+        self._snapshots = DiskSnapshots(directory / ARCHIVED, keep=KEEP_ALL)
         self._decision_seq = manifest.sealed[-1].last_decision if manifest.sealed else 0
         self._cycles = StoredCycles(decision_log, self._decision_seq)
         self._last: Record | None = None
@@ -217,7 +216,7 @@ class _Scribe:
         if sealed:
             seal = record_hash(self._last.subject, self._last.body)
             self._snapshots.save(self._last.seq, data, record_hash=seal, decision_seq=self._decision_seq)
-            snapshot = file_entry(self._directory, f"{SNAPSHOTS}/snapshot-{self._last.seq:016d}.bin")
+            snapshot = file_entry(self._directory, f"{ARCHIVED}/snapshot-{self._last.seq:016d}.bin")
         entry = DayEntry(
             day=self.day_name,
             sealed=sealed,

@@ -29,6 +29,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 from apportion.adapters.bus import frames
+from apportion.adapters.bus.archived import lost
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.decisions import FOLLOW_LIMIT, INPUT_SEQ_HEADER, NatsDecisionLog
 from apportion.adapters.bus.messages import get_message, last_seq
@@ -37,7 +38,7 @@ from apportion.adapters.bus.topology import DECISIONS
 from apportion.adapters.ingress.check import check_event
 from apportion.core.decisions import AnyDecision, CycleBatch, decode_batch
 from apportion.core.envelope import subject_of
-from apportion.core.errors import ApportionError, LogGap
+from apportion.core.errors import ApportionError, LogGap, LogMismatch
 from apportion.core.events import EVENT_TYPES, Event, WorkloadCancelled, WorkloadSubmitted, encode_event
 from apportion.core.units import MILLI
 
@@ -230,13 +231,29 @@ class Client:
             await tail.close()
 
     async def _position(self, after_seq: int, newest: int) -> int:
-        """Return the last sequence of DECISIONS that answers a tick at or below ``after_seq``: back from the end, in
-        doubling steps, then halving; most callers ask about the newest few.
+        """Return the last sequence of DECISIONS that answers a tick at or below ``after_seq``.
+
+        Raises ``LogMismatch`` when what follows ``after_seq`` begins before the log was cut.
         """
+        try:
+            return await self._searched(after_seq, newest, 0)
+        except LogGap:
+            gone, records = await lost(self._connection, "DECISIONS"), await lost(self._connection, "EVENTS")
+            if gone is None or records is None:
+                raise
+        if after_seq < records.until_seq:
+            raise LogMismatch(
+                f"the decisions after seq {after_seq} begin before the log was cut, at seq {records.until_seq}; "
+                "on a machine with the archive `apportion cycle` and `apportion events` read them"
+            )
+        return await self._searched(after_seq, newest, gone.until_seq)
+
+    async def _searched(self, after_seq: int, newest: int, first: int) -> int:
+        """Search above ``first``: back from the end, in doubling steps, then halving; most ask about the newest few."""
         known, step = newest + 1, 1  # known: the lowest position seen that lies above
         below = newest
-        while below > 0 and await self._input_seq(below) > after_seq:
-            known, below, step = below, max(0, below - step), step * 2
+        while below > first and await self._input_seq(below) > after_seq:
+            known, below, step = below, max(first, below - step), step * 2
         while known - below > 1:
             middle = (known + below) // 2
             if await self._input_seq(middle) > after_seq:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from apportion.adapters.snapshots import DiskSnapshots, SnapshotMeta, record_hash
+from apportion.adapters.snapshots import ARCHIVED, DiskSnapshots, SnapshotMeta, WithArchived, record_hash
 
 if TYPE_CHECKING:
+    from apportion.adapters.processes.home import Home
     from apportion.core.engine import Core
     from apportion.core.ports import EventLog
 
@@ -22,7 +23,12 @@ class Recalled(NamedTuple):
     core: Core
 
 
-async def newest(snapshots: DiskSnapshots, events: EventLog, seq: int, after_seq: int = 0) -> Recalled | None:
+def kept_by(home: Home) -> WithArchived:
+    """Return the snapshots of an installation: its core's, and those of its archive."""
+    return WithArchived(DiskSnapshots(home.snapshots), DiskSnapshots(home.archive / ARCHIVED))
+
+
+async def newest(snapshots: DiskSnapshots | WithArchived, events: EventLog, seq: int, after_seq: int = 0) -> Recalled | None:
     """Return the newest snapshot of the log at or before ``seq``; None: there is none after ``after_seq``."""
     from apportion.adapters.replaying import core_from
     from apportion.core.errors import SnapshotInvalid

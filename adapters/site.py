@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 
 from apportion.adapters.bus import topology
+from apportion.adapters.bus.archived import lost
 from apportion.adapters.bus.connection import Connection, without_password
 from apportion.adapters.bus.messages import get_message
 from apportion.adapters.bus.publisher import Publisher, PublishRefused
@@ -62,7 +63,14 @@ async def set_up(
 
 
 async def _check_opened(connection: Connection, opened: LogOpened) -> None:
-    """Check that the first record opens this log."""
+    """Check that the first record opens this log; where it was cut, that the cut names this log."""
+    gone = await lost(connection, "EVENTS")
+    if gone is not None:
+        if gone.cut.log_id != opened.log_id:
+            raise OtherSite(
+                f"the log at {connection.url} is {gone.cut.log_id!r}, not {opened.log_id!r}; give its id, or another server"
+            )
+        return
     first = await get_message(connection, topology.EVENTS, 1)
     found = None
     if first is not None and first.subject.endswith(f".{OPENED}"):

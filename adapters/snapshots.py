@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 MAGIC = b"APSNAP1\n"
 KEEP = 3
+ARCHIVED = "snapshots"  # the directory of them in an archive
 
 
 class SnapshotMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +89,31 @@ class DiskSnapshots:
     def _seqs(self) -> list[int]:
         names = self._directory.glob("snapshot-*.bin")
         return sorted(int(name.stem.removeprefix("snapshot-")) for name in names if name.stem[9:].isdigit())
+
+
+class WithArchived:
+    """An installation's own snapshots, and those at an archive's day ends for where its own are gone. The archive is only read."""
+
+    def __init__(self, own: DiskSnapshots, archived: DiskSnapshots) -> None:
+        self._own = own
+        self._archived = archived
+
+    def save(self, seq: int, data: bytes, *, record_hash: str = "", decision_seq: int = 0) -> None:
+        """Keep ``data`` for ``seq`` among the installation's own."""
+        self._own.save(seq, data, record_hash=record_hash, decision_seq=decision_seq)
+
+    def load(self, max_seq: int | None = None) -> tuple[int, bytes] | None:
+        """Return the newest undamaged snapshot at or before ``max_seq``, or None."""
+        found = self.load_with_meta(max_seq)
+        return None if found is None else (found[0].seq, found[1])
+
+    def load_with_meta(self, max_seq: int | None = None) -> tuple[SnapshotMeta, bytes] | None:
+        """Return the installation's newest at or before ``max_seq``, the archive's where it has none, or None."""
+        return self._own.load_with_meta(max_seq) or self._archived.load_with_meta(max_seq)
+
+    def seqs(self) -> list[int]:
+        """Return the sequences kept, oldest first, damaged ones included."""
+        return sorted({*self._own.seqs(), *self._archived.seqs()})
 
 
 def _read(path: Path, seq: int) -> tuple[SnapshotMeta, bytes]:

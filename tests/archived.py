@@ -1,12 +1,35 @@
-"""An archive of any two logs, as its files are: for logs that no core would read, such as those of the contract tests."""
+"""Logs to archive, and an archive of any two logs, as its files are: for those that no core would read too."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
+from apportion.adapters.bus.archived import Stream, chain_of, end_of
+from apportion.adapters.bus.cut import Cut
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.shortening import shorten
+from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.logs.manifest import DayEntry, Manifest, day_text, load
 from apportion.adapters.logs.parts import DayParts, chain_end
+from apportion.adapters.simulation.cluster import Layout
+from apportion.adapters.simulation.driver import Logs, Simulation
+from apportion.adapters.simulation.faults import ROUGH, Faults
+from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.core.ports import DecisionLog, EventLog
+from tests.projections.history import HOUR_MS, MINUTE_MS, START_MS, TROUBLED
+
+
+@functools.cache
+def played(seed: int, *, rough: bool, hours: int = 28) -> Logs:
+    """Return the logs of one troubled node from 22:00 on, over two midnights, with a cycle every ten minutes."""
+    start_ms = START_MS + 22 * HOUR_MS
+    options = WorldOptions(
+        seed=seed, start_ms=start_ms, length_ms=hours * HOUR_MS, layout=Layout(nodes=1), rates=TROUBLED
+    )
+    jobs = generate(seed, Shape(days=2, gpus=8, largest=8))
+    simulation = Simulation(World(jobs, options), arrive=Faults(seed, ROUGH) if rough else None)
+    return simulation.run(start_ms + hours * HOUR_MS, cycle_ms=10 * MINUTE_MS)
 
 
 async def export(event_log: EventLog, decision_log: DecisionLog, directory: Path) -> tuple[int, int]:
@@ -33,3 +56,20 @@ async def export(event_log: EventLog, decision_log: DecisionLog, directory: Path
         )  # fmt: skip
         Manifest(days=(*manifest.days, entry)).save(directory)
     return seq, decision_seq
+
+
+async def cut_in_half(bus: Bus, directory: Path) -> None:
+    """Archive both logs of a server, and cut the first half of each from its stream: whole batches, and never all."""
+    await export(bus.events, bus.decisions, directory)
+    days = load(directory).days
+    half = (await bus.events.last_seq()) // 2
+    halves: dict[Stream, int] = {"EVENTS": half, "DECISIONS": 0}
+    if last := await bus.decisions.last_seq():
+        ends = [batch.seq for batch in await bus.decisions.read(0, last)]
+        halves["DECISIONS"] = max((end for end in ends if end <= last // 2), default=0)
+    for stream, cut_seq in halves.items():
+        if cut_seq:
+            end, chain = end_of(stream, days[-1]), chain_of(stream, days)
+            await shorten(
+                bus.connection, stream, Cut(cut_seq=cut_seq, archived_seq=end, chain=chain, archive="nowhere", log_id="test")
+            )

@@ -56,7 +56,7 @@ class Agent:
         self._dir = memory.agent_dir
         self._outbox = Outbox(self._dir / "outbox", settings.principal, memory.secret)
         self._reports = Reports(self._outbox, self._dir)
-        self._follower = Follower(bus.decisions, memory)
+        self._follower = Follower(bus.connection, bus.decisions, memory)
         self._changed = asyncio.Event()
         self._posted = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -100,7 +100,7 @@ class Agent:
 
     async def _begin(self) -> None:
         """Find out what is ordered and what runs here, and ask to join; waits through outages."""
-        self._memory.bind_log(await log_id(self._bus.events))
+        self._memory.bind_log(await log_id(self._bus.connection, self._bus.events))
         await self._follower.catch_up()
         self._adopt()
         self._follower.save(now=True)  # from now on this agent has a memory: what is placed is placed on it

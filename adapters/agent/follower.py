@@ -16,9 +16,10 @@ import msgspec
 
 from apportion.adapters.agent.memory import Follow, Memory, WrongAgent, mark_of
 from apportion.adapters.agent.orders import Orders
-from apportion.adapters.bus.decisions import NatsDecisionLog
-from apportion.adapters.bus.reader import NatsEventLog
-from apportion.adapters.bus.stream import StreamTail
+from apportion.adapters.bus.archived import lost
+from apportion.adapters.bus.connection import Connection
+from apportion.adapters.bus.stream import Tail
+from apportion.adapters.logs.joined import JoinedDecisionLog, JoinedEventLog
 from apportion.core.decisions import decode_batch
 from apportion.core.envelope import StoredBatch, decode_envelope
 from apportion.core.errors import LogMismatch
@@ -31,11 +32,14 @@ SAVE_EVERY_S = 5.0
 RETRY_S = 0.5
 
 
-async def log_id(events: NatsEventLog) -> str:
+async def log_id(connection: Connection, events: JoinedEventLog) -> str:
     """Return the log's id, waiting through outages and until somebody has opened it. Raises ``WrongAgent``."""
     said = False
     while True:
         try:
+            gone = await lost(connection, "EVENTS")
+            if gone is not None:  # whoever cut it has read its first record
+                return gone.cut.log_id
             body = await events.body_at(1) if await events.last_seq() else None
         except TimeoutError as error:  # an outage at the start is an outage like any other
             logger.warning("the bus does not answer (%s); trying again", error)
@@ -59,8 +63,9 @@ async def log_id(events: NatsEventLog) -> str:
 class Follower:
     """The agent's reader of decisions; ``orders`` is the state after the last batch taken."""
 
-    def __init__(self, log: NatsDecisionLog, memory: Memory) -> None:
+    def __init__(self, connection: Connection, log: JoinedDecisionLog, memory: Memory) -> None:
         """Open the state of the last start, or an empty one."""
+        self._connection = connection
         self._log = log
         self._memory = memory
         known = memory.load_follow()
@@ -68,7 +73,7 @@ class Follower:
         identity = memory.identity
         orders = Orders(node=identity.node, principal=identity.principal)
         self.state = known or Follow(before=0, cursor=0, mark="", orders=orders)
-        self._tail: StreamTail[StoredBatch] | None = None
+        self._tail: Tail[StoredBatch] | None = None
         self._saved_at = time.monotonic()
         self._remedy = f"Restore it, or stop what still runs here, move {memory.agent_dir} away, and start again"
 
@@ -89,6 +94,8 @@ class Follower:
                 f"DECISIONS ends at seq {last}, this agent has read up to seq {known.cursor}: the log was cut or "
                 f"replaced. {self._remedy}"
             )
+        if not known.cursor and (gone := await lost(self._connection, "DECISIONS")) is not None:
+            known.before = gone.cut.cut_seq  # all that is open was admitted beyond the cut: that is what a cut waits for
         self._tail = self._log.tail(known.before)
         if known.cursor:
             batch = (await self._tail.take(1))[0]
@@ -124,5 +131,5 @@ class Follower:
     def _fold(self, batches: Iterable[StoredBatch]) -> None:
         for batch in batches:
             self.state.orders.fold(decode_batch(batch.body))
-            self.state.before, self.state.cursor = self.state.cursor, batch.seq
+            self.state.before, self.state.cursor = self.state.cursor or self.state.before, batch.seq
             self.state.mark = mark_of(batch.body)

@@ -57,7 +57,7 @@ async def serve(
         known = memory.identity.gpu_ids if memory.identity.gpu_kind == "nvml" else ()
         gpus = choose_gpus(simulated, known)
         name = f"agent {settings.node}"
-        async with await (Bus.open(url, name=name) if url else Bus.at_home(home, name=name)) as bus:
+        async with await (Bus.open(url, name=name, archives=(home.archive,)) if url else Bus.at_home(home, name=name)) as bus:
             agent = Agent(settings, gpus, bus, memory)
             loop = asyncio.get_running_loop()
             leaving: list[asyncio.Task[None]] = []

@@ -6,24 +6,29 @@ what speaks through that one connection.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from apportion.adapters.bus import topology
+from apportion.adapters.bus.archived import joined_decisions, joined_events
 from apportion.adapters.bus.connection import BusUnreachable, Connection
-from apportion.adapters.bus.decisions import NatsDecisionLog
 from apportion.adapters.bus.publisher import WINDOW, Publisher
-from apportion.adapters.bus.reader import NatsEventLog
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.processes import ending
 from apportion.adapters.processes.home import Home
 
 
 class Bus:
-    """``events`` and ``decisions`` (the log ports), ``publisher``, ``connection``; ``close`` ends them all."""
+    """``events`` and ``decisions`` (the log ports), ``publisher``, ``connection``; ``close`` ends them all.
 
-    def __init__(self, connection: Connection, publisher: Publisher) -> None:
+    What was cut from the streams is read from an archive: one of ``archives``, or where it was when the cut was made.
+    """
+
+    def __init__(self, connection: Connection, publisher: Publisher, archives: Sequence[Path] = ()) -> None:
         self.connection = connection
         self.publisher = publisher
-        self.events = NatsEventLog(connection)
-        self.decisions = NatsDecisionLog(connection)
+        self.events = joined_events(connection, archives)
+        self.decisions = joined_decisions(connection, archives)
 
     @classmethod
     async def open(
@@ -37,6 +42,7 @@ class Bus:
         window: int = WINDOW,
         bulk: bool = True,
         timeout_s: float = 5.0,
+        archives: Sequence[Path] = (),
     ) -> Bus:
         """Connect to ``url``; with ``create`` make missing streams first (the one administrative step).
 
@@ -50,7 +56,7 @@ class Bus:
                 )
             else:
                 await topology.require(connection)
-            return cls(connection, await Publisher.open(connection, window=window))
+            return cls(connection, await Publisher.open(connection, window=window), archives)
         except BaseException:
             await connection.close()
             raise
@@ -69,6 +75,7 @@ class Bus:
             max_file_bytes=server.file.max_file_bytes,
             duplicate_window_s=topology.SIMULATION_DUPLICATE_WINDOW_S if simulated else topology.DUPLICATE_WINDOW_S,
             window=window,
+            archives=(home.archive,),
         )
 
     async def close(self) -> None:

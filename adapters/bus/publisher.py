@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Coroutine, Iterable
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 WINDOW = 2_000
 CHUNK = 256
 ACK_TIMEOUT_S = 10.0
+NOBODY_WAIT_S = 0.5
 MAX_ID_LENGTH = 256
 
 
@@ -230,10 +232,12 @@ class Publisher:
 
     def _on_ack(self, subject: bytes, _reply: bytes, body: bytes, header: bytes) -> None:
         number = int(subject[self._prefix_length :])
-        if header and frames.status_of(header) == 503:
-            return  # nobody there (a leader is being elected): the watch sends it again
-        ack = _decode_ack(body)
         pending = self._pending.get(number)
+        if header and frames.status_of(header) == 503:
+            if pending is not None:
+                self._on_nobody(pending)
+            return
+        ack = _decode_ack(body)
         if pending is None:
             return  # the answer to a copy that was sent again
         if ack.error is None:
@@ -248,6 +252,18 @@ class Publisher:
                 self._room.set()
             if not self._pending:
                 self._drained.set()
+
+    def _on_nobody(self, pending: _Pending) -> None:
+        """Nobody listens there now (a leader is being elected, or the stream is being cut): hold back, and soon send it again."""
+        pending.sent_at = -math.inf  # not stored, for certain: it may be sent again whatever it is
+        if not self._held_back:
+            self._held_back = True
+            self._room.clear()
+            self._spawn(self._send_again_soon())
+
+    async def _send_again_soon(self) -> None:
+        await asyncio.sleep(NOBODY_WAIT_S)
+        await self._send_again(everything=False)
 
     def _fail(self, number: int, error: ApportionError) -> None:
         pending = self._pending.pop(number)

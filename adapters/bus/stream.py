@@ -310,7 +310,7 @@ class StreamTail(Generic[T]):
             )
         if first_seq > self._next_seq:
             raise LogGap(self._next_seq, first_seq)
-        if self._last is not None:
+        if self._last is not None and self._last[0] >= first_seq:  # one that was cut meanwhile cannot be compared
             seq, subject, body = self._last
             stored = await get_message(self._connection, self._stream, seq)
             if stored is None or stored.body != body or stored.subject.encode() != subject:

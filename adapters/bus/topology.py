@@ -18,6 +18,7 @@ Decisions
       memory per event in it, so accelerated simulation uses two minutes. Idempotency does not rest on it but on the
       natural keys of the core.
     * ``allow_direct`` is off: a direct read may be answered by a replica that lags.
+    * A stream begins at sequence 1, or declares up to where it was cut and that an archive has the rest (``cut``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import msgspec
 
 from apportion.adapters.bus.connection import ApiError, Connection
+from apportion.adapters.bus.cut import declared, is_fenced
 from apportion.core.envelope import DECISION_SUBJECT, EVENT_PREFIX, MAX_BODY_BYTES
 from apportion.core.errors import ApportionError
 
@@ -101,6 +103,13 @@ class StreamInfo(msgspec.Struct):
     config: dict[str, Any]
     state: StreamState
     created: str = ""
+    cluster: dict[str, Any] | None = None
+
+    @property
+    def lagging(self) -> list[str]:
+        """The replicas that do not have all of the stream now."""
+        replicas = (self.cluster or {}).get("replicas") or ()
+        return [str(one.get("name")) for one in replicas if not one.get("current") or one.get("offline")]
 
 
 async def stream_info(connection: Connection, stream: str, timeout_s: float = 5.0) -> StreamInfo:
@@ -173,6 +182,8 @@ async def audit(connection: Connection) -> list[str]:
 def differences(required: dict[str, Any], info: StreamInfo) -> list[str]:
     """Return what is wrong with one stream, in words."""
     config = info.config
+    if is_fenced(config):
+        return ["a cut was interrupted and its fence stands, nothing can be stored: `apportion archive cut` again opens it"]
     found = []
     for setting, wanted in required.items():
         actual = config.get(setting, _DEFAULTS.get(setting, False if isinstance(wanted, bool) else None))
@@ -183,9 +194,24 @@ def differences(required: dict[str, Any], info: StreamInfo) -> list[str]:
         found.append("max_bytes is not set: the log would fill the disk, and a full disk stops the server")
     if config.get("duplicate_window", 0) < SIMULATION_DUPLICATE_WINDOW_S * _NS:
         found.append(f"duplicate_window is below {SIMULATION_DUPLICATE_WINDOW_S} s")
-    if info.state.first_seq > 1:
-        found.append(f"its first sequence is {info.state.first_seq}, must be 1: the beginning of the log is missing")
-    return found
+    return found + _beginning(info)
+
+
+def _beginning(info: StreamInfo) -> list[str]:
+    """Return what is wrong with where a stream begins: at 1, or where it was cut by us."""
+    first_seq = info.state.first_seq
+    try:
+        cut = declared(info.config)
+    except ValueError as error:
+        return [str(error)]
+    if first_seq <= 1 or (cut is not None and first_seq <= cut.archived_seq + 1):
+        return []
+    if cut is None:
+        return [f"its first sequence is {first_seq}, must be 1: the beginning of the log is missing, and no cut is declared"]
+    return [
+        f"its first sequence is {first_seq}, but it was cut at {cut.cut_seq} and its archive was compared up to "
+        f"{cut.archived_seq}: records between are missing"
+    ]
 
 
 async def require(connection: Connection) -> None:

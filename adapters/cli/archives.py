@@ -1,4 +1,4 @@
-"""Verbs of the archive: write, list, check.
+"""Verbs of the archive: write, list, check; ``cut`` is in ``cutting``.
 
 An archive is a directory of both logs in daily files, with a snapshot of the core at each day's end. ``--dir`` of an archive makes
 ``verify``, ``replay``, ``events`` and ``audit`` read it, without a server. Nothing here changes a log.
@@ -12,27 +12,26 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.adapters.cli.failure import FAILED, Failure, usage
+from apportion.adapters.cli.cutting import cut
+from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.showing import progress
-from apportion.adapters.cli.stores import open_logs
+from apportion.adapters.cli.stores import ARCHIVE, archive_meant, existing_archive, open_logs
 from apportion.adapters.cli.verbs import Place, table_verb, use_kernels, verb
 from apportion.adapters.text import render
 
 PANEL = "Check and replay"
-Directory = Annotated[
-    Path | None, typer.Argument(metavar="ARCHIVE", help="The archive's directory [default: archive in the installation's]")
-]
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the group."""
     group = typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, help="The log in daily files: write, list, check (read it with --dir)."
+        no_args_is_help=True, rich_markup_mode=None, help="The log in daily files: write, list, check, cut (read it with --dir)."
     )
     group.command("write")(verb(write))
     group.command("list")(table_verb(list_))
     group.command("check")(verb(check))
+    group.command("cut")(verb(cut))
     app.add_typer(group, name="archive", rich_help_panel=PANEL)
 
 
@@ -47,7 +46,7 @@ async def write(
     ] = False,
 ) -> Answer:
     """Archive every day of the log that is over, checked on the way."""
-    directory = _directory(place, to)
+    directory = archive_meant(place, to)
     if directory == place.home.root:
         raise usage(f"{directory} is itself an archive or an installation", "name another directory with --to")
     use_kernels()
@@ -104,40 +103,22 @@ def _section(days: Sequence[Any]) -> Section:
     return Section(rows, _COLUMNS, key="days", empty="no day is archived yet", shown=shown)
 
 
-def _directory(place: Place, given: Path | None) -> Path:
-    """Return the archive meant: the one named, the one of ``--dir``, or the installation's own."""
-    from apportion.adapters.logs.manifest import is_archive
-
-    if given is not None:
-        return given.resolve()
-    return place.home.root if is_archive(place.home.root) else place.home.archive
-
-
-def _existing(place: Place, given: Path | None) -> Path:
-    from apportion.adapters.logs.manifest import is_archive
-
-    directory = _directory(place, given)
-    if not is_archive(directory):
-        raise Failure(FAILED, f"{directory} is no archive", "`apportion archive write` makes one from the log")
-    return directory
-
-
-async def list_(place: Place, archive: Directory = None) -> Answer:
+async def list_(place: Place, archive: ARCHIVE = None) -> Answer:
     """List the days of an archive."""
     from apportion.adapters.logs.manifest import load
 
-    directory = _existing(place, archive)
+    directory = existing_archive(place, archive)
     return Answer([_section(load(directory).days)], lines=[f"archive {directory}"], after=[f"apportion archive check {directory}"])
 
 
-async def check(place: Place, archive: Directory = None) -> Answer:
+async def check(place: Place, archive: ARCHIVE = None) -> Answer:
     """Check every file of an archive against its hash, and the chain between them."""
     use_kernels()
     from apportion.adapters.logs.checking import findings
     from apportion.adapters.logs.manifest import load
     from apportion.adapters.replaying import Progress
 
-    directory = _existing(place, archive)
+    directory = existing_archive(place, archive)
     days = load(directory).days
     last_seq = days[-1].last_seq if days else 0
     with progress("check", quiet=place.as_json) as show:

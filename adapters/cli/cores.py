@@ -54,8 +54,7 @@ async def core_if_readable(place: Place, seq: int, without: str) -> Core | None:
 
 async def _snapshot(place: Place, logs: Logs, seq: int) -> bytes | None:
     """Return the newest snapshot at or before ``seq`` that belongs to this log and to this program."""
-    from apportion.adapters.recalling import newest
-    from apportion.adapters.snapshots import DiskSnapshots
+    from apportion.adapters.recalling import kept_by, newest
 
-    found = await newest(DiskSnapshots(place.home.snapshots), logs.events, seq)
+    found = await newest(kept_by(place.home), logs.events, seq)
     return None if found is None else found.data

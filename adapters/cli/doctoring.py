@@ -158,8 +158,29 @@ async def _bus(connection: Connection, url: str, place: Place) -> list[Finding]:
             f"{info.state.messages:,} messages, {info.state.bytes / 1024**2:,.1f} MiB, {used / 10:.1f} % of its room"
         )
         findings.append(Finding(name, state, detail, "" if state == "ok" else "give the stream more room (max_bytes)"))
+    findings += await _cuts(connection, place)
     findings += await _clock(connection, before_ms)
     findings += await _readers(connection, place)
+    return findings
+
+
+async def _cuts(connection: Connection, place: Place) -> list[Finding]:
+    """Look whether the archive that holds what was cut is at hand."""
+    from apportion.adapters.bus.archived import archive_of, lost
+    from apportion.adapters.bus.shortening import STREAMS
+    from apportion.core.errors import LogMismatch
+
+    findings = []
+    for stream in STREAMS:
+        try:
+            if (gone := await lost(connection, stream)) is None:
+                continue
+            directory = archive_of(stream, gone, (place.home.archive,))
+        except LogMismatch as error:
+            do = "without it this machine cannot read, replay or project what was cut; the core needs only what is in the log"
+            findings.append(Finding(f"{stream} cut", "bad", str(error), do))
+        else:
+            findings.append(Finding(f"{stream} cut", "ok", f"up to seq {gone.until_seq:,}; the archive {directory} has it"))
     return findings
 
 

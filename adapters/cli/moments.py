@@ -22,11 +22,10 @@ async def moment_at(place: Place, seq: int) -> Moment:
     """Return the moment of the tick at ``seq``. Raises ``Failure`` when there is no log, ``ApportionError``."""
     use_kernels()
     from apportion.adapters.explaining.moment import moment_at as read
-    from apportion.adapters.recalling import newest
-    from apportion.adapters.snapshots import DiskSnapshots
+    from apportion.adapters.recalling import kept_by, newest
 
     async with open_logs(place) as logs:
-        start = await newest(DiskSnapshots(place.home.snapshots), logs.events, seq - 1)
+        start = await newest(kept_by(place.home), logs.events, seq - 1)
         with progress("core", quiet=place.as_json) as show:
             return await read(logs.events, logs.decisions, seq, None if start is None else start.data, show)
 

@@ -103,12 +103,12 @@ async def verify(
 
 def snapshot_directories(place: Place) -> list[Directory]:
     """Return where snapshots of this log may be: those of the core, and those of its archive."""
-    from apportion.adapters.archiving import SNAPSHOTS
     from apportion.adapters.proving.waypoints import Directory
+    from apportion.adapters.snapshots import ARCHIVED
 
     home = place.home
     own = Directory(home.snapshots, "the archive" if is_archive(home.root) else "the installation")
-    return [own, Directory(home.archive / SNAPSHOTS, "the archive")]
+    return [own, Directory(home.archive / ARCHIVED, "the archive")]
 
 
 async def last_of(logs: Logs) -> int:

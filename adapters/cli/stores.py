@@ -11,15 +11,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from apportion.adapters.cli.asking import connected, server_url
-from apportion.adapters.cli.failure import unreachable
+from apportion.adapters.cli.failure import FAILED, Failure, unreachable
 from apportion.adapters.cli.verbs import Place, use_kernels
 
 if TYPE_CHECKING:
     from apportion.adapters.bus.connection import Connection
     from apportion.core.ports import DecisionLog, EventLog
+
+
+ARCHIVE = Annotated[
+    Path | None, typer.Argument(metavar="ARCHIVE", help="The archive's directory [default: archive in the installation's]")
+]
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,21 @@ class Logs:
 
 @asynccontextmanager
 async def open_logs(place: Place) -> AsyncIterator[Logs]:
-    """Open the logs of ``place``. Raises ``Failure`` (3) when there are none."""
-    if server_url(place) is not None:
-        async with connected(place) as connection, _logs_of(connection, live=True) as logs:
-            yield logs
-        return
-    if not place.home.jetstream.is_dir() and is_archive(place.home.root):
+    """Open the logs of ``place``; what was cut from them is read from their archive. Raises ``Failure`` (3) when there are none."""
+    if server_url(place) is None and not place.home.jetstream.is_dir() and is_archive(place.home.root):
         yield _archived(place)
+        return
+    live = server_url(place) is not None
+    async with open_server(place) as connection, _logs_of(place, connection, live=live) as logs:
+        yield logs
+
+
+@asynccontextmanager
+async def open_server(place: Place) -> AsyncIterator[Connection]:
+    """Connect to the server of ``place``, started on its store for the duration when none runs. Raises ``Failure`` (3)."""
+    if server_url(place) is not None:
+        async with connected(place) as connection:
+            yield connection
         return
     if not place.home.jetstream.is_dir():
         raise unreachable(
@@ -56,11 +71,8 @@ async def open_logs(place: Place) -> AsyncIterator[Logs]:
     try:
         from apportion.adapters.bus.connection import Connection
 
-        async with (
-            await Connection.open(server.url, name="apportion-cli") as connection,
-            _logs_of(connection, live=False) as logs,
-        ):
-            yield logs
+        async with await Connection.open(server.url, name="apportion-cli") as connection:
+            yield connection
     finally:
         if server.owned:
             server.stop()
@@ -73,6 +85,21 @@ def is_archive(directory: Path) -> bool:
     return manifest.is_archive(directory)
 
 
+def archive_meant(place: Place, given: Path | None) -> Path:
+    """Return the archive meant: the one named, the one of ``--dir``, or the installation's own."""
+    if given is not None:
+        return given.resolve()
+    return place.home.root if is_archive(place.home.root) else place.home.archive
+
+
+def existing_archive(place: Place, given: Path | None) -> Path:
+    """Return the archive meant. Raises ``Failure`` where there is none."""
+    directory = archive_meant(place, given)
+    if not is_archive(directory):
+        raise Failure(FAILED, f"{directory} is no archive", "`apportion archive write` makes one from the log")
+    return directory
+
+
 def _archived(place: Place) -> Logs:
     use_kernels()  # heartbeats are made again by one
     from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
@@ -81,12 +108,12 @@ def _archived(place: Place) -> Logs:
 
 
 @asynccontextmanager
-async def _logs_of(connection: Connection, *, live: bool) -> AsyncIterator[Logs]:
+async def _logs_of(place: Place, connection: Connection, *, live: bool) -> AsyncIterator[Logs]:
+    from apportion.adapters.bus.archived import joined_decisions, joined_events
     from apportion.adapters.bus.connection import ApiError
-    from apportion.adapters.bus.decisions import NatsDecisionLog
-    from apportion.adapters.bus.reader import NatsEventLog
 
-    events, decisions = NatsEventLog(connection), NatsDecisionLog(connection)
+    archives = (place.home.archive,)
+    events, decisions = joined_events(connection, archives), joined_decisions(connection, archives)
     try:
         yield Logs(events, decisions, live)
     except ApiError as error:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from apportion.adapters.recalling import newest
-from apportion.adapters.snapshots import DiskSnapshots
+from apportion.adapters.snapshots import DiskSnapshots, WithArchived
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import ApportionError, LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
@@ -47,7 +47,7 @@ class Behind(ApportionError):
 class Explainer:
     """Answers about the newest ticks of two logs."""
 
-    def __init__(self, events: EventLog, decisions: DecisionLog, snapshots: DiskSnapshots | None = None) -> None:
+    def __init__(self, events: EventLog, decisions: DecisionLog, snapshots: DiskSnapshots | WithArchived | None = None) -> None:
         self._events, self._decisions, self._snapshots = events, decisions, snapshots
         self._thread = ThreadPoolExecutor(1, "explainer")
         self._lock = asyncio.Lock()

@@ -73,6 +73,10 @@ class ArchiveEventLog:
             return None
         return (await self.read(seq - 1, 1))[0].body
 
+    def forget(self) -> None:
+        """Let go of the segment in memory."""
+        self._loaded = (-1, [])
+
     def _from(self, after_seq: int) -> Iterator[tuple[int, list[Record]]]:
         """Yield each segment's records from ``after_seq`` on, with the position of the first that is wanted."""
         last_seq = self._segments[-1].header.last_seq if self._segments else 0
@@ -112,6 +116,10 @@ class ArchiveDecisionLog:
             if len(batches) >= limit:
                 break
         return batches
+
+    def forget(self) -> None:
+        """Let go of the segment in memory."""
+        self._loaded = (-1, [])
 
     async def commit(self, body: bytes, input_seq: int, expected_last_seq: int) -> int:
         """Refuse: an archive has no writer. Raises ``LogMismatch``."""

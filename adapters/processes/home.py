@@ -45,8 +45,9 @@ class Home:
 
     @property
     def archive(self) -> Path:
-        """Both logs in daily files (``apportion archive``)."""
-        return self.root / "archive"
+        """Both logs in daily files (``apportion archive``): ``$APPORTION_ARCHIVE``, or ``archive`` here."""
+        named = os.environ.get("APPORTION_ARCHIVE")
+        return Path(named).resolve() if named else self.root / "archive"
 
     @property
     def projection(self) -> Path:

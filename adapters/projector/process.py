@@ -22,7 +22,7 @@ from apportion.adapters.projector.answering import Answering
 from apportion.adapters.projector.building import open_or_build
 from apportion.adapters.projector.following import Follower
 from apportion.adapters.projector.listening import Door, bound, listening
-from apportion.adapters.snapshots import DiskSnapshots
+from apportion.adapters.recalling import kept_by
 from apportion.core.errors import ApportionError
 from apportion.projections import storage
 from apportion.projections.runner import Projection, ProjectionBroken
@@ -52,7 +52,7 @@ async def serve(
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     name = "apportion project"
-    async with await (Bus.open(url, name=name) if url else Bus.at_home(home, name=name)) as bus:
+    async with await (Bus.open(url, name=name, archives=(home.archive,)) if url else Bus.at_home(home, name=name)) as bus:
         projector = Projector(home, bus, publish_every_s=publish_every_s, ready=ready, http=http)
         with ending.on_signals(name, projector.stop, END_WITHIN_S):
             await projector.run(rebuild=rebuild)
@@ -73,7 +73,7 @@ class Projector:
         self._url = ""
         self._stopping = asyncio.Event()
         self._follower: Follower | None = None
-        explainer = Explainer(bus.events, bus.decisions, DiskSnapshots(home.snapshots))
+        explainer = Explainer(bus.events, bus.decisions, kept_by(home))
         self._answering = Answering(bus.connection.client, bus.events.last_seq, explainer)
 
     def stop(self) -> None:

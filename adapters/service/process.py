@@ -14,8 +14,10 @@ from collections.abc import Callable
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.processes import ending
 from apportion.adapters.processes.home import Home
+from apportion.adapters.service.ports import Snapshots
 from apportion.adapters.service.scheduler import SchedulerService, Settings
-from apportion.adapters.snapshots import DiskSnapshots
+from apportion.adapters.snapshots import ARCHIVED, DiskSnapshots, WithArchived
+from apportion.core.errors import LogMismatch
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +41,12 @@ async def serve(
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     name = "apportion serve" + (" --standby" if standby else "")
-    async with await (Bus.open(url, name=name) if url else Bus.at_home(home, name=name)) as bus:
+    async with await (Bus.open(url, name=name, archives=(home.archive,)) if url else Bus.at_home(home, name=name)) as bus:
         service = SchedulerService(
             bus.events,
             bus.decisions,
             bus.publisher,
-            DiskSnapshots(home.snapshots),
+            await _snapshots(home, bus),
             role="standby" if standby else "leader",
             settings=Settings(takeover_after_s=takeover_after_s if standby else None),
         )
@@ -54,6 +56,17 @@ async def serve(
                 await service.run()
         finally:
             announcing.cancel()
+
+
+async def _snapshots(home: Home, bus: Bus) -> Snapshots:
+    """Return where snapshots are kept; where the log was cut and its archive is at hand, with those of the archive."""
+    own = DiskSnapshots(home.snapshots)
+    try:
+        behind = await bus.events.behind()
+    except LogMismatch as error:  # not needed while a snapshot of this core lies beyond the cut
+        logger.warning("%s", error)
+        return own
+    return own if behind is None else WithArchived(own, DiskSnapshots(behind.directory / ARCHIVED))
 
 
 async def _announce(service: SchedulerService, ready: Callable[[str], None] | None) -> None:

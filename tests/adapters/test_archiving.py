@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from apportion.adapters.archiving import write
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.cli.main import run
-from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.logs import manifest, parquet, parts
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.checking import findings
@@ -23,31 +21,16 @@ from apportion.adapters.logs.claims import times
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
 from apportion.adapters.replaying import state_at, verify
-from apportion.adapters.simulation.cluster import Layout
-from apportion.adapters.simulation.driver import Logs, Simulation
-from apportion.adapters.simulation.faults import ROUGH, Faults
-from apportion.adapters.simulation.world import World, WorldOptions
+from apportion.adapters.simulation.driver import Logs
 from apportion.adapters.snapshots import DiskSnapshots
 from apportion.core.decisions import decode_batch, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import StoredBatch
 from apportion.core.errors import Divergence, LogMismatch
 from apportion.core.units import MS_PER_DAY
-from tests.projections.history import HOUR_MS, MINUTE_MS, START_MS, TROUBLED
+from tests.archived import played
 
 Both = tuple[MemoryEventLog, MemoryDecisionLog]
-
-
-@functools.cache
-def played(seed: int, *, rough: bool, hours: int = 28) -> Logs:
-    """Return the logs of one troubled node from 22:00 on, over two midnights, with a cycle every ten minutes."""
-    start_ms = START_MS + 22 * HOUR_MS
-    options = WorldOptions(
-        seed=seed, start_ms=start_ms, length_ms=hours * HOUR_MS, layout=Layout(nodes=1), rates=TROUBLED
-    )
-    jobs = generate(seed, Shape(days=2, gpus=8, largest=8))
-    simulation = Simulation(World(jobs, options), arrive=Faults(seed, ROUGH) if rough else None)
-    return simulation.run(start_ms + hours * HOUR_MS, cycle_ms=10 * MINUTE_MS)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from apportion.adapters.bus import stream
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.reader import NatsEventLog
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.bus.topology import EVENTS, StreamInfo
 from apportion.core.errors import LogGap, LogMismatch
@@ -46,7 +47,7 @@ def test_more_than_one_pull_of_large_and_small_bodies(
                 return b"%d" % number * (60_000 if number % 100 == 0 else 1)
 
             await fill(bus, 9_000, body=body)
-            tail = bus.events.tail(0, compiled=compiled)
+            tail = NatsEventLog(bus.connection).tail(0, compiled=compiled)
             records = await take_until(tail, 9_000)
             await tail.close()
             assert [record.seq for record in records] == list(range(1, 9_001))
@@ -58,7 +59,7 @@ def test_more_than_one_pull_of_large_and_small_bodies(
 def test_live_record_is_handed_over_at_once(nats_server: EmbeddedServer, run_async: Any) -> None:
     async def scenario() -> None:
         async with await Bus.open(nats_server.url, create=True) as bus:
-            tail = bus.events.tail(0)
+            tail = NatsEventLog(bus.connection).tail(0)
             for number in range(50):
                 taking = asyncio.ensure_future(tail.take(100))
                 await asyncio.sleep(0)
@@ -75,7 +76,7 @@ def test_live_record_is_handed_over_at_once(nats_server: EmbeddedServer, run_asy
 def test_nothing_is_lost_when_a_take_is_cancelled(nats_server: EmbeddedServer, run_async: Any) -> None:
     async def scenario() -> None:
         async with await Bus.open(nats_server.url, create=True) as bus:
-            tail = bus.events.tail(0)
+            tail = NatsEventLog(bus.connection).tail(0)
             got: list[int] = []
             writer = asyncio.create_task(fill(bus, 2_000))
             async with asyncio.timeout(20):
@@ -117,7 +118,7 @@ def test_idle_tail_outlives_its_pull_requests(nats_server: EmbeddedServer, run_a
 
     async def scenario() -> None:
         async with await Bus.open(nats_server.url, create=True) as bus:
-            tail = bus.events.tail(0)
+            tail = NatsEventLog(bus.connection).tail(0)
             assert await tail.take(1, 1.5) == []
             consumer = tail._consumer
             await fill(bus, 5)
@@ -139,7 +140,7 @@ def test_lost_consumer_is_built_again(
     async def scenario() -> None:
         async with await Bus.open(nats_server.url, create=True) as bus:
             await fill(bus, 10)
-            tail = bus.events.tail(0)
+            tail = NatsEventLog(bus.connection).tail(0)
             assert len(await take_until(tail, 10)) == 10
             consumer = tail._consumer
             if how == "deleted":
@@ -158,7 +159,7 @@ def test_lost_consumer_is_built_again(
 def test_dropped_delivery_is_noticed_and_read_again(nats_server: EmbeddedServer, run_async: Any) -> None:
     async def scenario() -> None:
         async with await Bus.open(nats_server.url, create=True) as bus:
-            tail = bus.events.tail(0)
+            tail = NatsEventLog(bus.connection).tail(0)
             on_message, dropped = tail._on_message, []
 
             def lossy(subject: bytes, reply: bytes, body: bytes, header: bytes) -> None:
@@ -210,7 +211,7 @@ def test_missing_record_is_a_gap_with_both_numbers(nats_server: EmbeddedServer, 
             await bus.connection.api("STREAM.MSG.DELETE.EVENTS", {"seq": 6}, dict)
             with pytest.raises(LogGap, match="expected seq 6, got 7"):
                 await bus.events.read(0, 100)
-            tail = bus.events.tail(5)
+            tail = NatsEventLog(bus.connection).tail(5)
             with pytest.raises(LogGap, match="expected seq 6, got 7"):
                 await tail.take(1)
             await tail.close()
@@ -236,7 +237,7 @@ def test_log_that_lost_its_end_stops_a_live_reader(
             nats_server.start()
             await bus.connection.wait_until_up()
             await fill(bus, 7, first=3)
-            tail = bus.events.tail(0)
+            tail = NatsEventLog(bus.connection).tail(0)
             assert len(await take_until(tail, 10)) == 10
             nats_server.stop()
             shutil.rmtree(store)
@@ -256,7 +257,7 @@ def test_waiting_reader_ends_when_the_connection_is_closed(nats_server: Embedded
     async def scenario() -> None:
         bus = await Bus.open(nats_server.url, create=True)
         other = await Connection.open(nats_server.url, name="other")
-        tail = bus.events.tail(0)
+        tail = NatsEventLog(bus.connection).tail(0)
         taking = asyncio.create_task(tail.take(1))
         await asyncio.sleep(0.05)
         await bus.close()

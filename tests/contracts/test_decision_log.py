@@ -1,4 +1,4 @@
-"""The contract of the port ``DecisionLog``: one class, run over memory, NATS and the archive."""
+"""The contract of the port ``DecisionLog``: one class, run over memory, NATS, the archive, and a cut log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apportion.adapters.logs.archive import ArchiveDecisionLog
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
 from apportion.core.errors import Fenced, LogMismatch
 from apportion.core.ports import DecisionLog
-from tests.archived import export
+from tests.archived import cut_in_half, export
 
 Bodies = list[bytes]
 Open = Callable[..., Any]
@@ -41,7 +41,7 @@ async def commit_all(log: DecisionLog, bodies: Bodies) -> list[int]:
     return seqs
 
 
-@pytest.fixture(params=["memory", "nats", "nats-plain", "archive"])
+@pytest.fixture(params=["memory", "nats", "nats-plain", "archive", "cut"])
 def open_log(
     request: pytest.FixtureRequest, tmp_path: Path, start_nats: Callable[..., EmbeddedServer]
 ) -> Callable[[Bodies], contextlib.AbstractAsyncContextManager[Any]]:
@@ -65,7 +65,14 @@ def open_log(
             await export(MemoryEventLog(), log, tmp_path / "archive")
         yield ArchiveDecisionLog(tmp_path / "archive")
 
-    return {"memory": memory, "nats": nats, "nats-plain": nats, "archive": archive}[request.param]
+    @contextlib.asynccontextmanager
+    async def cut(bodies: Bodies) -> AsyncIterator[Any]:
+        async with await Bus.open(start_nats().url, create=True, archives=(tmp_path / "archive",)) as bus:
+            await commit_all(bus.decisions, bodies)
+            await cut_in_half(bus, tmp_path / "archive")
+            yield bus.decisions
+
+    return {"memory": memory, "nats": nats, "nats-plain": nats, "archive": archive, "cut": cut}[request.param]
 
 
 class TestDecisionLog:

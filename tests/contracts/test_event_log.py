@@ -1,4 +1,4 @@
-"""The contract of the port ``EventLog``: one class, run over memory, NATS (both ways of reading) and the archive."""
+"""The contract of the port ``EventLog``: one class, run over memory, NATS (both ways of reading), the archive, and a cut log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apportion.adapters.logs.archive import ArchiveEventLog
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog, check_contiguous
 from apportion.core.envelope import MAX_BODY_BYTES
 from apportion.core.errors import LogMismatch
-from tests.archived import export
+from tests.archived import cut_in_half, export
 
 Events = list[tuple[str, bytes]]
 Open = Callable[..., Any]
@@ -36,7 +36,7 @@ def many(count: int) -> Events:
     return [(f"ap.ev.agent{number % 7}.node.heartbeat", b'{"beat":%d}' % number) for number in range(count)]
 
 
-@pytest.fixture(params=["memory", "nats", "nats-plain", "archive"])
+@pytest.fixture(params=["memory", "nats", "nats-plain", "archive", "cut"])
 def open_log(
     request: pytest.FixtureRequest, tmp_path: Path, start_nats: Callable[..., EmbeddedServer]
 ) -> Callable[[Events], contextlib.AbstractAsyncContextManager[Any]]:
@@ -63,7 +63,15 @@ def open_log(
             await export(log, MemoryDecisionLog(), tmp_path / "archive")
         yield ArchiveEventLog(tmp_path / "archive")
 
-    return {"memory": memory, "nats": nats, "nats-plain": nats, "archive": archive}[request.param]
+    @contextlib.asynccontextmanager
+    async def cut(events: Events) -> AsyncIterator[Any]:
+        async with await Bus.open(start_nats().url, create=True, archives=(tmp_path / "archive",)) as bus:
+            await bus.publisher.send_many((subject, body, "") for subject, body in events)
+            await bus.publisher.flush()
+            await cut_in_half(bus, tmp_path / "archive")
+            yield bus.events
+
+    return {"memory": memory, "nats": nats, "nats-plain": nats, "archive": archive, "cut": cut}[request.param]
 
 
 class TestEventLog:
