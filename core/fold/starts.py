@@ -124,7 +124,7 @@ def apply_started(state: State, starts: Started) -> None:
     dequeue_all(state, rows)
     pool, leaf = table.pool[rows], table.budget[rows]
     keys, run_nos = table.keys, starts.run_no.tolist()
-    runs = run.add_all([state.run_ref(keys[row], run_no) for row, run_no in zip(rows.tolist(), run_nos, strict=True)])
+    runs = run.add_all(state.run_refs([keys[row] for row in rows.tolist()], run_nos))
     allocs = alloc.add_all([""] * len(gpu))
     begins = np.flatnonzero(np.diff(starts.start, prepend=-1))
     for column, values in (

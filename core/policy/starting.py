@@ -151,8 +151,9 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
         "pool": texts_of(pool, state.pool.used, state.pool.keys.__getitem__),
         "gpus_milli": Numbers(milli),
         "pieces": Places(
-            np.searchsorted(begins, first), texts_of(node[begins], state.node.used, state.node.keys.__getitem__),
-            np.append(begins, len(gpus)), state.gpu.position[gpus], each[of_start[begins]],
+            np.append(0, np.cumsum(np.bincount(of_start[begins], minlength=count))),
+            texts_of(node[begins], state.node.used, state.node.keys.__getitem__), np.append(begins, len(gpus)),
+            state.gpu.position[gpus], each[of_start[begins]],
         ),
         "payer": Texts((_UNFUNDED, _BUDGET), funded.astype(np.int64)),
         "why": Texts(_WHYS, whys.copy()),

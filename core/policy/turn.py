@@ -22,7 +22,7 @@ from apportion.core.units import MAX_NODE_GPUS
 I64 = NDArray[np.int64]
 
 SHAPES_TRIED_MAX = 512
-STARTS_MAX = 4_096  # listed before they are folded
+STARTS_MAX = 16_384  # listed before they are folded
 STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each may cost a search for victims
 
 

@@ -128,3 +128,7 @@ class State:
     def run_ref(self, workload: str, run_no: int) -> str:
         """Return the key of a run."""
         return f"{workload}#{run_no}"
+
+    def run_refs(self, workloads: list[str], run_nos: list[int]) -> list[str]:
+        """Return the keys of many runs."""
+        return [f"{workload}#{run_no}" for workload, run_no in zip(workloads, run_nos, strict=True)]

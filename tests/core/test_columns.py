@@ -108,7 +108,7 @@ def test_starts_take_what_find_gpus_finds_and_leave_what_measuring_anew_finds(
 
 
 @quick
-@given(st.integers(0, 24), st.data())
+@given(st.integers(0, 24) | st.integers(3 * queue.HALVINGS, 4 * queue.HALVINGS), st.data())
 def test_many_join_and_leave_the_queue_as_one_by_one(rows: int, data: st.DataObject) -> None:
     budget = [data.draw(st.integers(0, 3)) for _ in range(rows)]
     priority = [data.draw(st.integers(-1, 1)) for _ in range(rows)]
@@ -122,9 +122,14 @@ def test_many_join_and_leave_the_queue_as_one_by_one(rows: int, data: st.DataObj
         inside = oracles.queue_order([*inside, *coming], budget, priority, seq)
         assert array[: len(inside)].tolist() == inside
 
-        going = [row for row in data.draw(st.permutations(inside)) if data.draw(st.booleans())]
+        many = data.draw(st.booleans())  # few are looked for, many are met on a walk
+        going = [row for row in data.draw(st.permutations(inside)) if data.draw(st.booleans() if many else st.integers(0, 40)) == 1]
         assert asks[: len(inside)].tolist() == [10 * row for row in inside]
+        one_by_one, asked = array.copy(), asks.copy()
+        for already, row in enumerate(going):
+            assert queue.remove(one_by_one, asked, len(inside) - already, row, *columns)
         count, missing = queue.remove_all(array, asks, len(inside), column(going), *columns)
+        assert (array.tolist(), asks.tolist()) == (one_by_one.tolist(), asked.tolist())
         inside = [row for row in inside if row not in going]
         assert (array[:count].tolist(), int(missing)) == (inside, -1)
         assert asks[:count].tolist() == [10 * row for row in inside]
