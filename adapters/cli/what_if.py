@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,23 +18,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apportion.adapters.cli import arguments
-from apportion.adapters.cli.cores import core_in
+from apportion.adapters.cli.arguments import Mark
 from apportion.adapters.cli.failure import FAILED, Failure, usage
 from apportion.adapters.cli.output import Answer, AsOf, Section
+from apportion.adapters.cli.ranges import history_of
 from apportion.adapters.cli.showing import counting
-from apportion.adapters.cli.stores import Logs, open_logs
+from apportion.adapters.cli.stores import open_logs
+from apportion.adapters.cli.telling import refusal_words
 from apportion.adapters.cli.verbs import Place, WritePlace, typed, use_kernels, verb, write_verb
 from apportion.adapters.cli.writes import submit
 
 if TYPE_CHECKING:
     from apportion.adapters.whatif.history import History
     from apportion.adapters.whatif.measures import Measured
-    from apportion.adapters.whatif.playing import Change
+    from apportion.adapters.whatif.playing import Change, Refused
     from apportion.adapters.whatif.tables import Worlds
     from apportion.core.engine import Core
 
 PANEL = "Check and replay"
-WEEK_MS = 7 * 86_400_000
 Asked = dict[str, Any]
 
 
@@ -67,22 +69,14 @@ async def _imagined(place: WritePlace, **given: Any) -> Answer:
 _imagined.__doc__ = "Look ahead: when a job would start, where, at whose cost, and who would feel it. Sends nothing."
 
 
-def _seq_or_time(text: str) -> int:
-    """Return a sequence as it is, and an instant as its negative in milliseconds."""
-    compact = text.strip().replace(",", "").replace("_", "")
-    if compact.isdigit() and len(compact) < 9:
-        return int(compact)
-    return -arguments.instant_ms(text)
-
-
 def _moment(name: str, words: str) -> Any:
-    return typer.Option(name, parser=typed(_seq_or_time), metavar="TIME|SEQ", help=words)
+    return typer.Option(name, parser=typed(arguments.mark), metavar="TIME|SEQ", help=words)
 
 
 async def what_if(
     place: Place,
-    from_: Annotated[int | None, _moment("--from", "Where the range begins [default: a week before its end]")] = None,
-    to: Annotated[int | None, _moment("--to", "Where it ends [default: the end of the log]")] = None,
+    from_: Annotated[Mark | None, _moment("--from", "Where the range begins [default: a week before its end]")] = None,
+    to: Annotated[Mark | None, _moment("--to", "Where it ends [default: the end of the log]")] = None,
     budgets: Annotated[
         Path | None,
         typer.Option("--budgets", metavar="FILE", help='Other shares: TOML, [shares] and below it "lab/llm" = "40%"; [grants] too'),
@@ -135,7 +129,8 @@ async def what_if(
         raise usage("--calibrate changes nothing and draws nothing", "leave out the other options but --from and --to")
     if not any(asked.values()) and not calibrate:
         raise usage("nothing is changed", "name a change, such as --without lab/vision; what-if --help lists them")
-    core, history, before = await _history(place, from_, to)
+    asked["texts"] = {file: _text(file) for file in (budgets, cluster) if file is not None}  # before a long range is read
+    core, history, before = await history_of(place, from_, to)
     if calibrate:
         return _calibrated(place, history, before)
     needs = Needs(history.recorder)
@@ -143,32 +138,54 @@ async def what_if(
         change = _change(core, history, needs, asked)
     except ChangeRefused as refused:
         raise usage(refused.what, refused.do) from None
-    worlds = await _projected(place, sql, history) if sql is not None else None
-    measures = Measures(core, history.to_ms)
-    with counting("playing", "cycles", quiet=place.as_json) as show:
-        play = Play(history, needs, change, measures.take, worlds.keep if worlds is not None else None)
-        played = play.run(show)
-    found = difference(history, before, measures.finish(), played, needs)
-    files = [] if out is None else _draw(out, found)
-    answer = _answer(found, history, files)
-    if worlds is not None:
-        tables = worlds.write(change.words)
-        answer.document["sql"] = {"file": str(sql), "tables": tables}
-        answer.after.append(f"tables history.* and whatif.* in {sql}: apportion sql --history {sql}")
-    return answer
+    worlds = _worlds(sql) if sql is not None else None
+    try:
+        if worlds is not None:
+            async with open_logs(place) as logs:
+                await worlds.read(logs.events, logs.decisions, history.from_seq, history.to_seq)
+        measures = Measures(core, history.to_ms)
+        keep = worlds.keep if worlds is not None else None
+        with counting("playing", "cycles", quiet=place.as_json) as show:
+            played = Play(history, needs, change, measures.take, keep, unwelcome=_unwelcome).run(show)
+        found = difference(history, before, measures.finish(), played, needs)
+        files = [] if out is None else _draw(out, found)
+        answer = _answer(found, history, files)
+        if worlds is not None:
+            tables = worlds.write(change.words)
+            answer.document["sql"] = {"file": str(sql), "tables": tables}
+            answer.after.append(f"tables history.* and whatif.* in {sql}: apportion sql --history {sql}")
+        return answer
+    finally:
+        if worlds is not None:
+            worlds.close()
 
 
-async def _projected(place: Place, sql: Path, history: History) -> Worlds:
+def _worlds(sql: Path) -> Worlds:
+    """Return the tables to be, in a folder that can be written to."""
     from apportion.adapters.whatif.tables import Worlds
 
     try:
         sql.parent.mkdir(parents=True, exist_ok=True)
-        worlds = Worlds(sql)
-        async with open_logs(place) as logs:
-            await worlds.read(logs.events, logs.decisions, history.from_seq, history.to_seq)
+        with tempfile.TemporaryFile(dir=sql.parent):
+            return Worlds(sql)
     except OSError as error:
         raise usage(f"--sql {sql}: {error.strerror or error}", "name a file in a folder that can be written to") from error
-    return worlds
+
+
+def _unwelcome(refused: Refused) -> None:
+    """Stop: the core refuses the change itself, so there is nothing to compare."""
+    import msgspec
+
+    decision = msgspec.to_builtins(refused)
+    what, do = refusal_words(decision)
+    raise Failure(FAILED, f"the core refuses the change ({_named(decision)}): {what}", do, decision=decision)
+
+
+def _named(decision: dict[str, Any]) -> str:
+    """Return which event of the change it is."""
+    kind = str(decision.get("event_type") or "workload.submitted")
+    about = str(decision.get("workload") or decision.get("entity") or "")
+    return f"{kind} of {about}" if about else kind
 
 
 def _calibrated(place: Place, history: History, before: Measured) -> Answer:
@@ -183,48 +200,6 @@ def _calibrated(place: Place, history: History, before: Measured) -> Answer:
     )  # fmt: skip
 
 
-async def _history(place: Place, from_: int | None, to: int | None) -> tuple[Core, History, Measured]:
-    """Read the range. Raises ``Failure`` when there is none."""
-    from apportion.adapters.whatif.reading import read
-
-    async with open_logs(place) as logs:
-        from_seq, to_seq = await _range(logs, from_, to)
-        core = await core_in(place, logs, from_seq)
-        with counting("reading", "records", quiet=place.as_json) as show:
-            history, before = await read(core, logs.events, logs.decisions, to_seq, show)
-    if not history.cycles:
-        raise Failure(FAILED, "nothing was decided in this range", "name a longer one with --from and --to")
-    return core, history, before
-
-
-async def _range(logs: Logs, from_: int | None, to: int | None) -> tuple[int, int]:
-    from apportion.adapters.whatif.reading import first_cycle, is_stated, seq_at
-
-    last_seq, first_seq = await logs.events.last_seq(), await first_cycle(logs.decisions)
-    if not first_seq:
-        raise Failure(
-            FAILED, "nothing has been decided in this log", "`apportion up` starts a cluster, `apportion demo` a simulated one"
-        )
-    stated = await is_stated(logs.events)
-
-    async def resolved(value: int) -> int:
-        return value if value >= 0 else await seq_at(logs.events, -value, stated=stated)
-
-    to_seq = min(last_seq, await resolved(to)) if to is not None else last_seq
-    if from_ is None:
-        record = (await logs.events.read(to_seq - 1, 1))[0]
-        from apportion.core.envelope import decode_envelope
-
-        end_ms = decode_envelope(record.body).at_ms if stated else record.stored_ms
-        from_ = -max(1, end_ms - WEEK_MS)
-    from_seq = max(first_seq, await resolved(from_))
-    if from_seq >= to_seq:
-        raise usage(
-            f"the range from seq {from_seq:,} to {to_seq:,} is empty; the log has records 1 to {last_seq:,}", "see --from and --to"
-        )
-    return from_seq, to_seq
-
-
 def _change(core: Core, history: History, needs: Any, asked: Asked) -> Change:
     from apportion.adapters.whatif import change, spec
 
@@ -233,7 +208,7 @@ def _change(core: Core, history: History, needs: Any, asked: Asked) -> Change:
     )
     changes: list[Change] = []
     if asked["budgets"] is not None:
-        wishes = spec.budgets(_text(asked["budgets"]), str(asked["budgets"]), core, units)
+        wishes = spec.budgets(asked["texts"][asked["budgets"]], str(asked["budgets"]), core, units)
         changes.append(change.budgets(core, history, wishes, str(asked["budgets"])))
     for text in asked["policy"]:
         pool, name = _sides(text, "--policy", "POOL=NAME, such as h100=fifo")
@@ -241,14 +216,16 @@ def _change(core: Core, history: History, needs: Any, asked: Asked) -> Change:
     for text in asked["set"]:
         left, value = _sides(text, "--set", "POOL.RULE=VALUE, such as h100.quantum_ms=30m")
         pool, _, rule = left.rpartition(".")
+        if not pool or not rule:
+            raise usage(f"--set {text!r} names no pool and rule", "write --set POOL.RULE=VALUE, such as h100.quantum_ms=30m")
         changes.append(change.policy(core, history, pool, {rule: _value(rule, value)}))
     if asked["cluster"] is not None:
-        joining, leaving = spec.cluster(_text(asked["cluster"]), str(asked["cluster"]), units)
+        joining, leaving = spec.cluster(asked["texts"][asked["cluster"]], str(asked["cluster"]), units)
         changes.append(change.cluster(core, history, joining, leaving))
     changes += [change.without(core, history, name) for name in asked["without"]]
     extras = [extra for number, text in enumerate(asked["submit"], 1) for extra in spec.job(text, number, core, units)]
     if extras:
-        changes.append(change.submitted(core, needs, extras))
+        changes.append(change.submitted(core, history, needs, extras))
     return change.joined(changes)
 
 
@@ -276,7 +253,10 @@ def _value(rule: str, text: str) -> int | str:
                 return read(text)
     except ValueError as error:
         raise usage(f"--set {rule}={text}: {error}") from None
-    return int(text) if text.lstrip("-").isdigit() else text
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _answer(found: Any, history: History, files: list[str]) -> Answer:

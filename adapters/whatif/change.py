@@ -223,8 +223,9 @@ def cluster(core: Core, history: History, joining: Sequence[Joining], leaving: S
     events: list[Stated] = []
     beats = Beats()
     arrivals: list[tuple[int, str]] = []
+    later = {event.node for entry in history.entries if isinstance(event := _joined(entry), NodeJoined)}
     for node in leaving:
-        if node not in state.node.row_of and not any(entry.kind == "node.joined" for entry in history.entries):
+        if node not in state.node.row_of and node not in later:
             raise ChangeRefused(
                 f"there is no node {node!r} in the range", f"nodes are {', '.join(list(state.node.row_of)[:8])}, ..."
             )
@@ -234,6 +235,11 @@ def cluster(core: Core, history: History, joining: Sequence[Joining], leaving: S
     for number, group in enumerate(joining, 1):
         if group.pool not in state.pool.row_of:
             raise ChangeRefused(f"there is no pool {group.pool!r}", f"pools are {', '.join(state.pool.row_of)}")
+        if group.at_ms >= history.to_ms:
+            raise ChangeRefused(
+                f"{group.nodes} nodes would join at {render.when(group.at_ms)}, and the range ends at {render.when(history.to_ms)}",
+                "let them join earlier, or end the range later with --to",
+            )
         for each in range(1, group.nodes + 1):
             name = f"{MADE}-{number}-{each}"
             event = NodeJoined(node=name, pool=group.pool, gpus=group.gpus, agent=name)
@@ -266,6 +272,10 @@ def cluster(core: Core, history: History, joining: Sequence[Joining], leaving: S
     return Change(tuple(events), about if gone else None, gone, beats if arrivals else None, tuple(words))
 
 
+def _joined(entry: Entry) -> Event | None:
+    return event_of(entry) if entry.kind == "node.joined" else None
+
+
 # -- work ------------------------------------------------------------------------------------------------------------------
 
 
@@ -279,7 +289,10 @@ def without(core: Core, history: History, name: str) -> Change:
         path = state.budget_path(int(table.budget[row]))
         if workload == name or (budget and _below(path, name)):
             gone[workload] = None
-    there = [workload for workload in gone if ":" not in workload or workload in state.service.row_of]
+    there = [
+        workload for workload in gone
+        if (":" not in workload or workload in state.service.row_of) and not _cancelled(core, workload)
+    ]  # fmt: skip
     for entry in history.entries:
         if entry.kind == "workload.submitted":
             event = event_of(entry)
@@ -308,14 +321,28 @@ def without(core: Core, history: History, name: str) -> Change:
     )
 
 
+def _cancelled(core: Core, workload: str) -> bool:
+    """Tell whether somebody has withdrawn a workload or service already."""
+    service, table = core.state.service, core.state.workload
+    if workload in service.row_of:
+        return bool(service.cancel_seq[service.row_of[workload]])
+    return bool(table.cancel_seq[table.row_of[workload]])
+
+
 def _below(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}/")
 
 
-def submitted(core: Core, needs: Needs, extras: Sequence[Extra]) -> Change:
+def submitted(core: Core, history: History, needs: Needs, extras: Sequence[Extra]) -> Change:
     """Return a world with more work; how long it runs is told to ``needs``."""
     events, words = list[Stated](), list[str]()
     for number, extra in enumerate(extras, 1):
+        if extra.at_ms and not core.time_ms <= extra.at_ms < history.to_ms:
+            raise ChangeRefused(
+                f"a job of {extra.event.budget} would come at {render.when(extra.at_ms)}, outside the range from "
+                f"{render.when(core.time_ms)} to {render.when(history.to_ms)}",
+                "name an instant within it with at=, or another range with --from and --to",
+            )
         event = extra.event
         recorder = needs.recorder
         recorder.asked[event.workload] = Asked(

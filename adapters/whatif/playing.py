@@ -27,6 +27,8 @@ from apportion.core.units import MS_PER_HOUR, NEVER_MS
 Watch = Callable[[CycleBatch], None]
 Keep = Callable[[list[Record], StoredBatch | None], None]
 OnProgress = Callable[[int, int], None]  # cycles of history played, of how many
+Refused = Rejected | WorkloadRejected
+OWN = -1  # in the order of folding, what is published besides history comes before all of the same instant
 MADE = "what-if"
 
 
@@ -70,7 +72,7 @@ class Played:
     extra_cycles: int = 0  # at ticks that history has not
     differing: int = 0  # cycles whose decisions are not those of history; counted when asked for
     first_difference: tuple[int, CycleBatch, CycleBatch] | None = None  # sequence of the tick, history's batch, ours
-    refusals: list[Rejected | WorkloadRejected] = field(default_factory=list)
+    refusals: list[Refused] = field(default_factory=list)
 
 
 @dataclass
@@ -86,6 +88,7 @@ class Play:
     compare: bool = False
     pace: Pacing | None = None  # of the leader; None = as history's wrote its ticks
     stop: Callable[[], bool] | None = None  # ends the play after a cycle
+    unwelcome: Callable[[Refused], None] | None = None  # is shown what the core refuses of the change itself
 
     def run(self, progress: OnProgress | None = None) -> Played:
         """Play the range to its end."""
@@ -103,6 +106,7 @@ class Play:
         self._ticker = _ticker(core, history)
         self._injected = sorted(self.change.events, key=lambda event: event.at_ms)
         self._sent = self._at = self._added = 0
+        self._own: set[int] = set()  # records that are the change's
         self._beats = Cursor(history.beats, self.change.gone)
         self._more = Cursor(self.change.beats) if self.change.beats is not None else None
         cycles = {cycle.seq: cycle for cycle in history.cycles}
@@ -147,7 +151,7 @@ class Play:
         while self._sent < len(self._injected) and self._injected[self._sent].at_ms <= to_ms:
             event = self._injected[self._sent]
             self._sent += 1
-            found.append((event.at_ms, -1, self._sent, event.subject, event.body))
+            found.append((event.at_ms, OWN, self._sent, event.subject, event.body))
             self._played.world.deviated = True
         return found
 
@@ -184,6 +188,7 @@ class Play:
         records = [
             Record(seq, at_ms, subject, body) for seq, (at_ms, _kind, _number, subject, body) in enumerate(items, first)
         ]
+        self._own.update(seq for seq, item in enumerate(items, first) if item[1] == OWN)
         if tick is not None:
             records.append(Record(first + len(records), tick.time_ms, tick.subject, tick.body))
         position = 0
@@ -200,8 +205,10 @@ class Play:
         if self.compare and past is not None:
             self._compare(batch, past)
         for decision in batch.decisions:
-            if isinstance(decision, Rejected | WorkloadRejected):
+            if isinstance(decision, Refused):
                 self._played.refusals.append(decision)
+                if self.unwelcome is not None and decision.event_seq in self._own:
+                    self.unwelcome(decision)
         if self.watch is not None:
             self.watch(batch)
         self._played.world.react(batch, past)

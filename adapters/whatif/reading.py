@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.whatif.history import History, Reader
 from apportion.adapters.whatif.measures import Measured, Measures
-from apportion.core.envelope import Record, StoredBatch, decode_envelope
+from apportion.core.envelope import StoredBatch
 from apportion.core.errors import LogMismatch
 from apportion.core.ports import DecisionLog, EventLog
 
@@ -28,35 +26,6 @@ ALL_BEATS = 5_000_000
 BEATS_PER_TIMEOUT = 3
 
 OnProgress = Callable[[int, int], None]  # records read, of how many
-
-
-async def seq_at(events: EventLog, at_ms: int, *, stated: bool) -> int:
-    """Return the last record that is not later than an instant, 0 when there is none; found by halving."""
-    low, high = 0, await events.last_seq()
-    while low < high:
-        middle = (low + high + 1) // 2
-        record = (await events.read(middle - 1, 1))[0]
-        if _claimed_ms(record, stated) <= at_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _claimed_ms(record: Record, stated: bool) -> int:
-    return decode_envelope(record.body).at_ms if stated else record.stored_ms
-
-
-async def is_stated(events: EventLog) -> bool:
-    """Tell whether the log states its time, by its first record."""
-    records = await events.read(0, 1)
-    if not records:
-        return False
-    try:
-        said = msgspec.json.decode(decode_envelope(records[0].body).data)
-    except msgspec.DecodeError:
-        return False
-    return isinstance(said, dict) and said.get("time_source") == "stated"
 
 
 async def first_cycle(decisions: DecisionLog) -> int:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from apportion.core.engine import Core
 
 Parse = Callable[[str], int]
+TIMES_MAX = 10_000  # jobs of one line
+NODES_MAX = 10_000
 
 
 class Units:
@@ -61,6 +63,20 @@ def _table(text: str, name: str) -> dict[str, Any]:
         raise ChangeRefused(
             f"{name}: {error}", "see `apportion what-if --help` for an example of such a file"
         ) from None
+
+
+def _within(found: dict[str, Any], key: str, where: str, text: str, example: str) -> dict[str, Any]:
+    """Return the table under a key, an empty one where there is none."""
+    table = found.get(key, {})
+    if not isinstance(table, dict):
+        raise ChangeRefused(f"{_place(where, text, key)}: {key} = {table!r} is no table", example)
+    return table
+
+
+def _place(where: str, text: str, key: str) -> str:
+    """Return where in a file a key is set."""
+    line = _line_of(text, key)
+    return f"{where}, line {line}" if line else where
 
 
 def _line_of(text: str, key: str) -> int:
@@ -85,15 +101,17 @@ def budgets(text: str, name: str, core: Core, units: Units) -> list[Wish]:
     _only(found, ("shares", "grants", "pool"), name, text, 'write [shares] and below it "lab/llm" = "40%"')
     pools = list(core.state.pool.row_of)
     wishes: list[Wish] = []
-    for pool, table in found.get("pool", {}).items():
+    below = 'write [pool.NAME.shares] and below it "lab/llm" = "40%"'
+    for pool in _within(found, "pool", name, text, below):
         if pool not in pools:
             raise ChangeRefused(f"{name}: there is no pool {pool!r}", f"pools are {', '.join(pools)}")
+        table = _within(found["pool"], pool, name, text, below)
         _only(
             table,
             ("shares", "grants"),
             f"{name}, [pool.{pool}]",
             text,
-            'write [pool.NAME.shares] and below it "lab/llm" = "40%"',
+            below,
         )
         wishes += _wishes(table, [pool], text, name, core, units)
     said = {(wish.pool, wish.budget) for wish in wishes}
@@ -105,11 +123,11 @@ def budgets(text: str, name: str, core: Core, units: Units) -> list[Wish]:
 
 
 def _wishes(table: dict[str, Any], pools: list[str], text: str, name: str, core: Core, units: Units) -> list[Wish]:
-    shares, grants = table.get("shares", {}), table.get("grants", {})
+    example = 'write [shares] and below it "lab/llm" = "40%"'
+    shares, grants = (_within(table, key, name, text, example) for key in ("shares", "grants"))
     wishes: list[Wish] = []
     for path in {**shares, **grants}:
-        line = _line_of(text, path)
-        place = f"{name}, line {line}" if line else name
+        line, place = _line_of(text, path), _place(name, text, path)
         try:
             share_ppm = units.share_ppm(str(shares[path])) if path in shares else -1
             grant = units.gpu_hours_us(str(grants[path])) if path in grants else 0
@@ -127,16 +145,19 @@ def cluster(text: str, name: str, units: Units) -> tuple[list[Joining], list[str
     _only(found, ("join", "leave"), name, text, example)
     leaving = found.get("leave", [])
     if not isinstance(leaving, list) or not all(isinstance(node, str) for node in leaving):
-        raise ChangeRefused(f"{name}, line {_line_of(text, 'leave')}: leave is a list of node names", example)
+        raise ChangeRefused(f"{_place(name, text, 'leave')}: leave = {leaving!r} is no list of node names", example)
     joining: list[Joining] = []
-    for number, group in enumerate(found.get("join", []), 1):
+    groups = found.get("join", [])
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        raise ChangeRefused(f"{_place(name, text, 'join')}: join = {groups!r} is no list of tables", example)
+    for number, group in enumerate(groups, 1):
         where = f"{name}, [[join]] {number}"
         _only(group, ("pool", "nodes", "gpus", "from"), where, text, example)
         for key in ("pool", "nodes", "gpus"):
             if key not in group:
                 raise ChangeRefused(f"{where}: {key} is missing", example)
-        for key, most in (("nodes", 10_000), ("gpus", 72)):
-            if not isinstance(group[key], int) or not 1 <= group[key] <= most:
+        for key, most in (("nodes", NODES_MAX), ("gpus", 72)):
+            if not isinstance(group[key], int) or isinstance(group[key], bool) or not 1 <= group[key] <= most:
                 raise ChangeRefused(
                     f"{where}: {key} = {group[key]!r} is not a whole number from 1 to {most:,}", example
                 )
@@ -177,6 +198,18 @@ _JOB = (
 )
 
 
+def _whole(fields: dict[str, str], name: str, least: int | None = None, most: int | None = None) -> int:
+    """Return a whole number of a job's line: ``least``, or else 0, where it is not given."""
+    text = fields.get(name, str(least or 0))
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text} is no whole number") from None
+    if (least is not None and number < least) or (most is not None and number > most):
+        raise ValueError(f"{name}={text} is outside {least:,} to {most:,}")
+    return number
+
+
 def job(text: str, number: int, core: Core, units: Units) -> list[Extra]:
     """Return the job, or jobs, of one line."""
     example = "budget=lab/llm,gpus=64,runs=12h"
@@ -204,13 +237,13 @@ def job(text: str, number: int, core: Core, units: Units) -> list[Extra]:
             f"--submit {text!r}: no pool has a budget {fields['budget']!r}", "`apportion budget list` shows them"
         )
     try:
-        times = int(fields.get("times", "1"))
+        times = _whole(fields, "times", 1, TIMES_MAX)
         values: dict[str, Any] = {
             "budget": fields["budget"], "pools": (pool,), "gpus_milli": units.gpus_milli(fields["gpus"]),
             "expected_runtime_ms": units.duration_ms(fields.get("limit", "0")), "kind": fields.get("kind", "training"),
             "min_runtime_ms": units.duration_ms(fields["min-runtime"]) if "min-runtime" in fields else None,
             "checkpoint_interval_ms": units.duration_ms(fields.get("checkpoint", "0")),
-            "nodes": int(fields.get("nodes", "0")), "priority": int(fields.get("priority", "0")),
+            "nodes": _whole(fields, "nodes", 0, NODES_MAX), "priority": _whole(fields, "priority"),
         }  # fmt: skip
         at_ms = units.instant_ms(fields["at"]) if "at" in fields else 0
         runs_ms = units.duration_ms(fields["runs"])

@@ -40,6 +40,12 @@ class Worlds:
         self._decision_seq = 0
         self.remove()
 
+    def close(self) -> None:
+        """Remove what lies beside the file, whatever became of the play."""
+        if self._played is not None:
+            self._played.close()
+        self.remove()
+
     def remove(self) -> None:
         """Remove what lies beside the file."""
         for file in self._files.values():

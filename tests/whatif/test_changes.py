@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from apportion.adapters.cli import arguments
 from apportion.adapters.simulation.people import CALM
+from apportion.adapters.simulation.stated import OPERATOR, stated
 from apportion.adapters.simulation.trouble import QUIET
 from apportion.adapters.whatif import change, spec
 from apportion.adapters.whatif.charts import PICTURES
 from apportion.adapters.whatif.demand import Needs
 from apportion.adapters.whatif.difference import document
+from apportion.adapters.whatif.history import Entry
 from apportion.adapters.whatif.playing import Play
 from apportion.adapters.whatif.report import assumptions, budget_rows, headline, moved_rows, totals
 from apportion.core.decisions import CycleBatch, RunClosed, RunPlaced
+from apportion.core.events import NodeJoined
 from apportion.core.units import MS_PER_HOUR
 from tests.simulation.worlds import Setting
 from tests.whatif.past import Past, again, past_of, played_logs
@@ -59,6 +64,11 @@ def test_a_larger_share_gives_more_to_its_budget_and_less_to_who_gave_it(past: P
         ('[share]\n"itp/cluster04" = "5%"\n', "b.toml, line 1: there is no 'share'", "[shares]"),
         ('[pool.a100.shares]\n"itp" = "5%"\n', "there is no pool 'a100'", "h100"),
         ("[shares]\n", "b.toml changes nothing", "[shares]"),
+        ("shares = 5\n", "b.toml, line 1: shares = 5 is no table", "[shares]"),
+        ("[grants]\n[pool]\nh100 = 3\n", "b.toml, line 3: h100 = 3 is no table", "[pool.NAME.shares]"),
+        ("pool = 3\n", "b.toml, line 1: pool = 3 is no table", "[pool.NAME.shares]"),
+        ("[pool.h100]\nshares = 'x'\n", "b.toml, line 2: shares = 'x' is no table", "[shares]"),
+        ('[shares]\n"itp/cluster04" = ["5%"]\n', "b.toml, line 2: itp/cluster04: \"['5%']\" is not a share", ""),
     ],
 )
 def test_a_wrong_budgets_file_is_told_with_its_line(past: Past, text: str, said: str, do: str) -> None:
@@ -124,16 +134,34 @@ def test_nodes_that_join_and_leave_change_the_supply_by_exactly_their_time(past:
     assert found.after.down_gpu_us == found.before.down_gpu_us == 0, "new nodes are heard of"
     assert found.after.total.starts > found.before.total.starts
     assert not any(played.core.state.node.silent[row] for row in played.core.state.node.row_of.values())
-    for wrong in ("leave = 3\n", "[[join]]\npool = 'h100'\n", "[[join]]\npool = 'h100'\nnodes = 0\ngpus = 8\n", "more = 1\n", ""):
+    group = "[[join]]\npool = 'h100'\nnodes = {}\ngpus = 8\n"
+    for wrong in (
+        "leave = 3\n", "[[join]]\npool = 'h100'\n", group.format(0), group.format("true"), group.format("'8'"), "more = 1\n", "",
+        "join = 3\n", "join = [3]\n", "leave = [3]\n",
+    ):  # fmt: skip
         with pytest.raises(change.ChangeRefused, match=r"c\.toml"):
             spec.cluster(wrong, "c.toml", UNITS)
+
+
+def test_nodes_that_nobody_has_or_that_join_too_late_are_told(past: Past) -> None:
+    """Also where another node joins in the range: that one is no excuse for a wrong name."""
+    joins = stated(past.history.from_ms + 60_000, OPERATOR, NodeJoined(node="extra", pool="h100", gpus=8), "join")
+    entry = Entry(past.history.from_seq + 1, joins.at_ms, "node.joined", "", joins.subject, joins.body)
+    history = replace(past.history, entries=[entry, *past.history.entries])
+
+    with pytest.raises(change.ChangeRefused, match="no node 'node999'"):
+        change.cluster(past.core(), history, [], ["node999"])
+    assert change.cluster(past.core(), history, [], ["extra"]).gone == {"extra"}
+    late = spec.cluster("[[join]]\npool = 'h100'\nnodes = 1\ngpus = 8\nfrom = 2030-01-01\n", "c.toml", UNITS)
+    with pytest.raises(change.ChangeRefused, match="would join at 2030-01-01 00:00:00Z, and the range ends at 2026"):
+        change.cluster(past.core(), history, *late)
 
 
 def test_one_more_job_runs_as_long_as_was_said(past: Past) -> None:
     needs = Needs(past.history.recorder)
     core = past.core()
     extras = spec.job("budget=itp/cluster10,gpus=2,runs=90m,min-runtime=10m,priority=5", 1, core, UNITS)
-    _played, found = again(past, change.submitted(core, needs, extras), needs=needs)
+    _played, found = again(past, change.submitted(core, past.history, needs, extras), needs=needs)
 
     life = found.after.lives["what-if-1"]
     assert life.first_ms >= 0

@@ -16,6 +16,7 @@ from apportion.adapters.cli.main import run
 from apportion.adapters.processes.home import Home
 from apportion.adapters.simulation.driver import Logs
 from apportion.adapters.simulation.people import CALM
+from apportion.core.decisions import decode_batch
 from apportion.projections.runner import Projection
 from tests.simulation.worlds import Setting
 from tests.whatif.past import played_logs
@@ -105,9 +106,23 @@ def test_the_range_is_named_by_instants_or_records_and_calibrated(installation: 
         (["--set", "h100.quantum=1"], "there is no rule quantum"),
         (["--without", "nobody"], "'nobody' is no workload and no budget"),
         (["--submit", "gpus=1"], "budget= is missing"),
-        (["--from", "yesterday", "--without", "x"], "'yesterday' is not a time"),
+        (["--from", "yesterday", "--without", "x"], "'yesterday' is no sequence and no time"),
         (["--without", "x", "--sql", "whatif.duckdb"], "no query could tell them apart"),
+        (["--without", "x", "--sql", "/proc/worlds.duckdb"], "'x' is no workload and no budget"),
+        (["--without", "itp/cluster04", "--sql", "/proc/worlds.duckdb"], "--sql /proc/worlds.duckdb"),
         (["--calibrate", "--without", "x"], "--calibrate changes nothing"),
+        (["--set", "h100.reservations_max=--5"], "policy of h100"),
+        (["--set", "h100.reservations_max=\N{SUPERSCRIPT TWO}"], "policy of h100"),
+        (["--set", "h100.=5"], "--set 'h100.=5' names no pool and rule"),
+        (["--set", "h100=5"], "--set 'h100=5' names no pool and rule"),
+        (["--submit", "budget=itp/cluster04,gpus=1,runs=1h,times=0"], "times=0 is outside 1 to 10,000"),
+        (["--submit", "budget=itp/cluster04,gpus=1,runs=1h,times=many"], "times=many is no whole number"),
+        (["--submit", "budget=itp/cluster04,gpus=1,runs=1h,at=2030-01-01"], "outside the range from 2026-01-01 00:01:00Z to"),
+        (["--to", "2020-01-01", "--without", "x"], "--to 2020-01-01: the log was opened after that"),
+        (["--from", "2030-01-01", "--without", "x"], "--from 2030-01-01: the log ends before that"),
+        (["--from", "400000000", "--without", "x"], "--from 400,000,000 is outside"),
+        (["--to", "0", "--without", "x"], "is empty"),
+        (["--to", "3", "--without", "x"], "is empty; the log has records 1 to"),
     ],
 )
 def test_a_wrong_wish_is_told(installation: Path, capsys: pytest.CaptureFixture[str], wish: list[str], said: str) -> None:
@@ -115,6 +130,39 @@ def test_a_wrong_wish_is_told(installation: Path, capsys: pytest.CaptureFixture[
 
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("job", "event", "said"),
+    [
+        ("budget=itp/cluster04,gpus=800,runs=1h", "workload.submitted of what-if-1", "24 GPUs"),
+        ("budget=itp/cluster04,gpus=1,runs=1h,as=nobody", "workload.submitted of what-if-1", "nobody"),
+    ],
+)
+def test_a_change_that_the_core_refuses_is_no_answer(
+    installation: Path, capsys: pytest.CaptureFixture[str], job: str, event: str, said: str
+) -> None:
+    out, err = ask(capsys, "what-if", "--dir", str(installation), "--submit", job, "--json", code=1)
+
+    error = json.loads(err)["error"]
+    assert out == ""
+    assert f"the core refuses the change ({event})" in error["what"]
+    assert said in error["what"]
+    assert error["do"]
+    assert error["decision"]["type"] == "workload.rejected"
+
+
+def test_a_range_that_begins_before_the_first_cycle_begins_with_it(
+    installation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["what-if", "--dir", str(installation), "--calibrate", "--from", "0", "--to", "2026-01-01T01:00", "--json"]
+
+    document = json.loads(ask(capsys, *asked)[0])
+
+    first = played_logs(SETTING).batches[0].input_seq
+    last = max(batch.input_seq for batch in played_logs(SETTING).batches if decode_batch(batch.body).time_ms <= 1_767_229_200_000)
+    assert document["from_seq"] == first
+    assert document["to_seq"] >= last
 
 
 def test_both_worlds_are_tables_that_one_query_joins(
