@@ -215,7 +215,7 @@ class Play:
 
     def _compare(self, batch: CycleBatch, past: Cycle) -> None:
         was = decode_batch(past.body)
-        if was.decisions != batch.decisions or was.books != batch.books or was.time_ms != batch.time_ms:
+        if list(was.decisions) != list(batch.decisions) or was.books != batch.books or was.time_ms != batch.time_ms:
             self._played.differing += 1
             if self._played.first_difference is None:
                 self._played.first_difference = past.seq, was, batch
