@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -258,19 +259,47 @@ async def _go_on(
     start_seq = core.seq
     if core.tick_pending and not await _cycle(core, batches, at, how):
         return
+    told_seq = core.seq
     while core.seq < stop_seq:
-        records = await event_log.read(core.seq, min(READ_EVENTS, stop_seq - core.seq))
-        if not records:
-            raise LogMismatch(f"the log promised seq {stop_seq:,} but ends at {core.seq:,}")
-        position = 0
-        while position < len(records):
-            position = core.fold_many(records, position)
+        read = await _next(core, event_log, stop_seq)
+        while read.go_on():
             if core.tick_pending and not await _cycle(core, batches, at, how):
                 return
-        at.events, at.seq, at.time_ms = core.seq - start_seq, core.seq, core.time_ms
-        if progress is not None:
-            progress(at)
-        await asyncio.sleep(0)  # not every log waits when it is read
+            if core.seq - told_seq >= READ_EVENTS or core.seq == stop_seq:
+                at.events, at.seq, at.time_ms = core.seq - start_seq, core.seq, core.time_ms
+                told_seq = core.seq
+                if progress is not None:
+                    progress(at)
+                await asyncio.sleep(0)  # not every log waits when it is read
+
+
+@dataclass
+class _Read:
+    """What was read last, and how far it is folded: ``fold`` goes from a position up to the next tick, or the end at ``count``."""
+
+    fold: Callable[[int], int]
+    position: int
+    count: int
+
+    def go_on(self) -> bool:
+        """Fold up to the next tick; False when nothing is left."""
+        if self.position == self.count:
+            return False
+        self.position = self.fold(self.position)
+        return True
+
+
+async def _next(core: Core, event_log: EventLog, stop_seq: int) -> _Read:
+    """Read what comes after the core's last record: of an archive, many in one text."""
+    from apportion.adapters.logs.archive import ArchiveEventLog
+
+    if isinstance(event_log, ArchiveEventLog):
+        text = event_log.text(core.seq, stop_seq)
+        return _Read(partial(core.fold_text, text), 0, text.count)
+    records = await event_log.read(core.seq, min(READ_EVENTS, stop_seq - core.seq))
+    if not records:
+        raise LogMismatch(f"the log promised seq {stop_seq:,} but ends at {core.seq:,}")
+    return _Read(partial(core.fold_many, records), 0, len(records))
 
 
 @dataclass(frozen=True)

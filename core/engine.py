@@ -22,6 +22,7 @@ from apportion.core.fold.columns import Columns
 from apportion.core.fold.lane import Lane
 from apportion.core.fold.outcomes import apply, apply_all, apply_bulk
 from apportion.core.fold.records import fold_record
+from apportion.core.fold.text import Text
 from apportion.core.policy.cycle import run_cycle
 from apportion.core.policy.due import due_ms, why_due
 from apportion.core.policy.emit import Emit
@@ -134,6 +135,22 @@ class Core:
             if index < columns.count:
                 index += 1
                 if fold_record(state, columns.record(index - 1)):
+                    break
+        return index
+
+    def fold_text(self, text: Text, start: int = 0) -> int:
+        """Fold from position ``start`` of ``text`` up to and including the first accepted tick; returns the position after it.
+
+        The same as ``fold`` of its records one by one.
+        """
+        state, index = self.state, start
+        if state.counters.tick_pending and start < text.count:
+            self.fold(text.record(start))  # raises, with the reason
+        while index < text.count:
+            index = self._lane.fold_text(text, index)
+            if index < text.count:
+                index += 1
+                if fold_record(state, text.record(index - 1)):
                     break
         return index
 

@@ -10,11 +10,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from apportion.adapters.logs import manifest
-from apportion.adapters.logs.segments import Kind, Segment, hash_of, opened, read_decisions, read_events
+from apportion.adapters.logs.segments import Kind, Segment, hash_of, opened, read_decisions, read_events, read_sheet
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogMismatch
+
+if TYPE_CHECKING:
+    from apportion.adapters.logs.columns import Sheet
+    from apportion.core.fold.text import Text
+
+TEXT_RECORDS = 8_192  # so few that their bytes are still near when they are read
 
 
 def segments_of(directory: Path, kind: Kind) -> list[Segment]:
@@ -48,6 +55,7 @@ class ArchiveEventLog:
         self.directory = directory
         self._segments = segments_of(directory, "events")
         self._loaded: tuple[int, list[Record]] = (-1, [])
+        self._sheet: tuple[int, Sheet] | None = None
 
     async def last_seq(self) -> int:
         """Return the sequence of the newest record, 0 when empty."""
@@ -66,6 +74,21 @@ class ArchiveEventLog:
         """Yield all records after ``after_seq``, a segment at a time, without an event loop."""
         for start, segment_records in self._from(after_seq):
             yield segment_records[start:] if start else segment_records
+
+    def text(self, after_seq: int, to_seq: int) -> Text:
+        """Return what comes after ``after_seq``, up to ``to_seq`` at most and inside one segment: ``TEXT_RECORDS`` at most.
+
+        Raises ``LogMismatch`` on damage, and where there is no such record.
+        """
+        number = bisect_right(self._segments, after_seq, key=_last_of)
+        if number == len(self._segments):
+            raise LogMismatch(f"the archive ends before seq {after_seq + 1}, which is asked for")
+        segment = self._segments[number]
+        if self._sheet is None or self._sheet[0] != number:
+            self._sheet = number, read_sheet(segment)
+        header = segment.header
+        count = min(header.last_seq, to_seq, after_seq + TEXT_RECORDS) - after_seq
+        return self._sheet[1].text(header.first_seq, after_seq + 1 - header.first_seq, count)
 
     async def body_at(self, seq: int) -> bytes | None:
         """Return the body at ``seq``, None when there is no such record."""

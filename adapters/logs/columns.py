@@ -20,6 +20,7 @@ import numpy as np
 from apportion.adapters.logs import heartbeats as code
 from apportion.core.envelope import Record, split_subject
 from apportion.core.errors import LogMismatch
+from apportion.core.fold.text import Text
 
 HEARTBEAT = ".node.heartbeat"
 LEVEL = 6
@@ -141,6 +142,7 @@ class Sheet:
             self.fields[row + 1, self.regular[spoken]] = sizes[numbers[spoken] - 1]
             self.fields[row, self.regular[spoken]] = begins[numbers[spoken] - 1]
         self.lengths = self._numbers("length", count - len(self.regular))
+        self._other_ends = np.cumsum(self.lengths)
         self.bodies = np.frombuffer(section("bodies") + b"\0", dtype=np.uint8)
 
     def _numbers(self, name: str, count: int | None = None) -> code.I64:
@@ -168,19 +170,23 @@ class Sheet:
         fields[code.ID, explicit] = np.cumsum(sizes + 1) - sizes - 1
         self._ids = np.frombuffer(ids + b"\0", dtype=np.uint8)
 
-    def _text(self, fields: code.I64, lengths: code.I64, bodies: code.U8) -> tuple[bytes, list[int]]:
-        """Return the bodies of some records in one text, byte for byte, and where each ends."""
-        regular = fields[code.REGULAR] == 1
-        nodes = np.diff(self.node_starts)[fields[code.WHO, regular]]
-        size = int(lengths.sum() + fields[code.DOWN_LENGTH : code.ID_LENGTH + 1 : 2, regular].sum() + 2 * nodes.sum())
+    def _bodies(self, start: int, count: int) -> tuple[code.U8, code.I64]:
+        """Return the bodies of ``count`` records from position ``start`` on in one text, byte for byte, and where each ends."""
+        self._complete()
+        before = int(np.searchsorted(self.regular, start))
+        mine = self.regular[before : int(np.searchsorted(self.regular, start + count))]
+        others, other = self.lengths[start - before : start - before + count - len(mine)], start - before
+        begin = int(self._other_ends[other - 1]) if other else 0
+        nodes = np.diff(self.node_starts)[self.fields[code.WHO, mine]]
+        size = int(others.sum() + self.fields[code.DOWN_LENGTH : code.ID_LENGTH + 1 : 2, mine].sum() + 2 * nodes.sum())
         size += 8 * (len(nodes) + 1) * (code.MOST_DIGITS + 24)
-        out, ends = np.empty(size, dtype=np.uint8), np.empty(len(regular), dtype=np.int64)
+        out, ends = np.empty(size, dtype=np.uint8), np.empty(count, dtype=np.int64)
         filled = code.put_together(
-            fields, lengths, bodies, self.nodes, self.node_starts, self.fragments, self._ids, out, ends
+            self.fields, start, others, self.bodies[begin:], self.nodes, self.node_starts, self.fragments, self._ids, out, ends
         )  # fmt: skip
         if filled < 0:
             raise LogMismatch("its bodies are not as long as it says")
-        return out[:filled].tobytes(), ends.tolist()
+        return out[:filled], ends
 
     def record(self, position: int, first_seq: int) -> Record:
         """Return one record; ``first_seq`` is the first one's sequence."""
@@ -190,24 +196,28 @@ class Sheet:
         if span is not None:
             who, stored_ms, start, end = span
             return Record(first_seq + position, stored_ms, self.subjects[who], self._joined[start:end])
-        fields = self.fields[:, position : position + 1]
-        self._complete()
-        body, _ends = self._text(fields, _NONE, self.bodies)
-        return Record(first_seq + position, int(fields[code.STORED_MS, 0]), self.subjects[fields[code.WHO, 0]], body)
+        body, who = self._bodies(position, 1)[0].tobytes(), int(self.fields[code.WHO, position])
+        return Record(first_seq + position, int(self.fields[code.STORED_MS, position]), self.subjects[who], body)
 
     def _spans(self) -> dict[int, tuple[int, int, int, int]]:
         """Return subject, stored time, and place in ``bodies`` of each record that is kept as it was, by its position."""
         self._joined = self.bodies.tobytes()
         positions = np.flatnonzero(self.fields[code.REGULAR] == 0)
         who, stored_ms = self.fields[code.WHO, positions].tolist(), self.fields[code.STORED_MS, positions].tolist()
-        ends = np.cumsum(self.lengths)
+        ends = self._other_ends
         spans = zip(who, stored_ms, (ends - self.lengths).tolist(), ends.tolist(), strict=True)
         return dict(zip(positions.tolist(), spans, strict=True))
 
+    def text(self, first_seq: int, start: int, count: int) -> Text:
+        """Return ``count`` records from position ``start`` on, their bodies in one text; ``first_seq`` is the sheet's."""
+        bodies, ends = self._bodies(start, count)
+        who, stored_ms = (self.fields[row, start : start + count] for row in (code.WHO, code.STORED_MS))
+        return Text(first_seq + start, self.subjects, who, stored_ms, bodies, ends)
+
     def records(self, first_seq: int) -> list[Record]:
         """Return the records, the first with ``first_seq``."""
-        self._complete()
-        text, ends = self._text(self.fields, self.lengths, self.bodies)
+        bodies, places = self._bodies(0, self.fields.shape[1])
+        text, ends = bodies.tobytes(), places.tolist()
         stored, who = self.fields[code.STORED_MS].tolist(), self.fields[code.WHO].tolist()
         subjects, make, record = self.subjects, tuple.__new__, Record
         records, start = [], 0

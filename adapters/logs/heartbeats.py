@@ -193,11 +193,15 @@ def take_apart(data: U8, starts: I64, fields: I64, nodes: U8, node_starts: I64, 
 
 @njit(cache=True)
 def put_together(
-    fields: I64, lengths: I64, bodies: U8, nodes: U8, node_starts: I64, fragments: U8, ids: U8, out: U8, ends: I64
+    fields: I64, first: int, lengths: I64, bodies: U8, nodes: U8, node_starts: I64, fragments: U8, ids: U8, out: U8, ends: I64
 ) -> int:
-    """Write all bodies into ``out``, and where each ends; returns the bytes written, -1 when they do not fit."""
+    """Write the bodies of as many records as ``ends`` has room for, from ``first`` on, into ``out``, and where each ends.
+
+    ``lengths`` and ``bodies`` are of those among them that are not regular. Returns the bytes written, -1 when they do not fit.
+    """
     at, taken, other = 0, 0, 0
-    for index in range(fields.shape[1]):
+    for place in range(len(ends)):
+        index = first + place
         if fields[REGULAR, index] == 1:
             who = fields[WHO, index]
             node, length = node_starts[who], node_starts[who + 1] - node_starts[who]
@@ -207,12 +211,12 @@ def put_together(
                 return -1
             at = _compose(out, at, fields, index, nodes, node, length, fragments, fragments, ids)
         else:
-            if at + lengths[other] > len(out) or taken + lengths[other] > len(bodies):
+            if other == len(lengths) or at + lengths[other] > len(out) or taken + lengths[other] > len(bodies):
                 return -1
             at = _put(out, at, bodies, taken, lengths[other])
             taken += lengths[other]
             other += 1
-        ends[index] = at
+        ends[place] = at
     return at
 
 

@@ -93,7 +93,7 @@ def point_of(core: Core) -> Point:
         digest=core.digest(),
         chain=state.chain.hex(),
         open_records=len(state.unchained),
-        open_ms=int(state.unchained[0].split(b" ", 2)[1]) if state.unchained else 0,
+        open_ms=int(state.unchained.pieces[0].split(b" ", 2)[1]) if state.unchained else 0,
         log_id=state.log_id,
     )
 

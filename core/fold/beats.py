@@ -49,8 +49,8 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
     row_of, speakers = node.row_of, state.speakers
     beat, seen, agent = node.cells.beat, node.cells.last_seen_ms, node.cells.agent
     gpus, silent, broken = node.cells.gpus, node.cells.silent, node.cells.broken
-    frames, decode = state.unchained, plain_decoder.decode
-    room = MAX_FRAMES - 1 - len(frames)
+    frames, decode = list[bytes](), plain_decoder.decode
+    room = MAX_FRAMES - 1 - len(state.unchained)
     index = start
     for index in range(start, min(len(records), start + room)):
         record = records[index]
@@ -86,6 +86,7 @@ def fold_beats(state: State, records: list[Record], start: int) -> int:
         frames.append(b"%d %d %b %d\n%b" % (record_seq, time_ms, speaker[1], len(body), body))
     else:
         index = min(len(records), start + room)
+    state.unchained.extend(frames)
     counters.seq, counters.time_ms, counters.heartbeats = seq, time_ms, beats
     return index
 

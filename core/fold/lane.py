@@ -2,7 +2,8 @@
 
 A window is up to ``WINDOW`` records as columns: the bodies joined, and per record where its body stands, when it was stored, and
 which type and principal its subject names. ``kernels.reports.fold`` then takes one run of heartbeats and checkpoints after the
-other out of it, and what it leaves goes through ``records.fold_record``. Short lists (a live log), another spelling of JSON, and a
+other out of it, and what it leaves goes through ``records.fold_record``. A store that holds many records in one piece hands out
+such columns itself (``text``; ``columns``, without the bytes). Short lists (a live log), another spelling of JSON, and a
 core without machine code use the loop of ``beats`` instead. All of them are the same function of the records.
 
 Everything here is derived: a window, the key indexes and the subjects met are no part of the state and change nothing in it.
@@ -17,6 +18,7 @@ from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject
 from apportion.core.errors import ApportionError, LogGap
 from apportion.core.fold.beats import fold_beats
 from apportion.core.fold.columns import Columns
+from apportion.core.fold.text import Text
 from apportion.core.kernels import reports as kernel
 from apportion.core.state import schema
 from apportion.core.state.digest import MAX_FRAMES
@@ -38,6 +40,7 @@ class _Subjects(dict[str, int]):
         self._state = state
         self._text = bytearray()
         self._used = 1
+        self.longest = 0
         self.speakers = np.zeros((4, 64), dtype=np.int64)  # kind, principal's row, start in the text, length
         self.text = np.zeros(0, dtype=np.uint8)
 
@@ -57,6 +60,7 @@ class _Subjects(dict[str, int]):
         self._used += 1
         self.speakers[:, number] = kind, row, len(self._text), len(subject)
         self._text += subject.encode()
+        self.longest = max(self.longest, len(subject))
         return number
 
     def told_of(self, subject: str) -> tuple[int, int, int, int] | None:
@@ -102,8 +106,6 @@ class _Window:
             self.whole = False
         self.text = subjects.text
         self.data = np.frombuffer(b"".join(bodies), dtype=np.uint8)
-        self.frame_bytes = len(self.data) + int(table[kernel.SUBJECT_LENGTH].sum()) + _FRAME_BYTES * len(items)
-        self.frame_ends = table[kernel.FRAME_END].data
 
     def covers(self, records: list[Record], start: int) -> bool:
         """Tell whether the columns are those of ``records[start]`` and what follows it."""
@@ -121,6 +123,7 @@ class Lane:
         self._window: _Window | None = None
         self._columns: Columns | None = None
         self._frames = np.zeros(0, dtype=np.uint8)
+        self._unread = False  # what the kernel stopped at last is in another spelling
         columns = [
             table.names.index(name)
             for table, names in (
@@ -168,7 +171,7 @@ class Lane:
         return index
 
     def fold_columns(self, columns: Columns, start: int) -> int:
-        """Fold reports from position ``start`` on, without their frames; returns the first position left to the slow way.
+        """Fold reports from position ``start`` on, without frames; returns the first position left to the slow way.
 
         Raises ``LogGap`` when that is not the next record.
         """
@@ -180,14 +183,29 @@ class Lane:
         if columns is not self._columns:
             self._columns = columns
             columns.introduce(self._subjects.told_of)
-        index = start
+        index, self._unread = start, False
         while index < columns.count and (columns.kind(index) or columns.introduce(self._subjects.told_of, index)):
             self._subjects.sync()
             columns.text = self._subjects.text
-            reached = self._run(columns, index)[0]
+            reached, self._unread = self._run(columns, index)
             if reached == index:
                 break
             index = reached
+        return index
+
+    def fold_text(self, text: Text, start: int) -> int:
+        """Fold reports from position ``start`` of ``text`` on; returns the first position left to the slow way.
+
+        Raises ``LogGap`` when that is not the next record.
+        """
+        index = self.fold_columns(text, start)
+        while self._unread and index < text.count:  # in another spelling, perhaps
+            if b"[" in text.record(index).body:
+                break
+            taken = fold_beats(self._state, text.records(index, min(index + WORTH, text.count)), 0)
+            if not taken:
+                break
+            index = self.fold_columns(text, index + taken)
         return index
 
     def _run(self, window: _Window | Columns, start: int) -> tuple[int, bool]:
@@ -198,12 +216,12 @@ class Lane:
         nodes, runs = self._nodes, self._runs
         nodes.sync()
         runs.sync()
-        if isinstance(window, _Window) and len(self._frames) < window.frame_bytes:
-            self._frames = np.zeros(window.frame_bytes, dtype=np.uint8)
         first = start - window.first
-        stop, said[kernel.CHAINED] = window.count, isinstance(window, _Window)
-        if said[kernel.CHAINED]:
+        stop, chained = window.count, isinstance(window, _Window | Text)
+        if chained:
             stop = min(first + MAX_FRAMES - 1 - len(state.unchained), stop)
+            self._make_room(window, first, stop)
+        said[kernel.CHAINED] = chained
         said[kernel.SEQ], said[kernel.TIME_MS] = counters.seq, counters.time_ms
         said[kernel.STATED], said[kernel.SILENCE_MS] = counters.stated, counters.silence_ms
         said[kernel.PLANNED_MS] = counters.planned_ms
@@ -218,9 +236,17 @@ class Lane:
             if said[kernel.BEATS] < reached - first:
                 counters.dirty = 1  # a checkpoint is news for the next cycle
             counters.time_ms = said[kernel.TIME_MS]
-            if isinstance(window, _Window):
-                frames, at = self._frames[: said[kernel.TAKEN_BYTES]].tobytes(), 0
-                for end in window.frame_ends[first:reached]:
-                    state.unchained.append(frames[at:end])
-                    at = end
+            if chained:
+                ends = window.table[kernel.FRAME_END, first:reached].copy()
+                state.unchained.join(self._frames[: said[kernel.TAKEN_BYTES]].tobytes(), ends)
         return reached + window.first, bool(said[kernel.UNREAD])
+
+    def _make_room(self, window: _Window | Columns, first: int, stop: int) -> None:
+        """Let the frames of so many records fit, whose bodies lie one after the other."""
+        if first >= stop:
+            return
+        starts, lengths = window.table[kernel.START], window.table[kernel.LENGTH]
+        bodies = int(starts[stop - 1] + lengths[stop - 1] - starts[first])
+        wanted = bodies + (stop - first) * (_FRAME_BYTES + self._subjects.longest)
+        if len(self._frames) < wanted:
+            self._frames = np.zeros(wanted, dtype=np.uint8)

@@ -1,8 +1,9 @@
 """Reports of agents that only change numbers, read and folded by one loop over their bytes: nine and a half records in ten.
 
 ``fold`` takes heartbeats and checkpoints in the one spelling that ``encode_event`` gives them, and changes what they change. It
-stops in front of everything else (another spelling, another type, a sick node, a list that does not match what the node holds, a
-report that is refused), which then goes the slow way; so what it takes must be read and folded exactly as that way would.
+stops in front of everything else (another spelling, another type, GPUs that break or are well again, a list that does not match
+what the node holds, a report that is refused), which then goes the slow way; so what it takes must be read and folded exactly as
+that way would.
 Naive equivalent: ``fold.records.fold_record`` record by record, that is ``nodes.node_heartbeat`` and ``runs.run_checkpointed``; a
 property test compares every byte of the state.
 
@@ -49,6 +50,7 @@ W_PROGRESS, W_FRUITLESS = range(R_SAFE_UNFUNDED + 1, R_SAFE_UNFUNDED + 3)
 _HEAD = np.frombuffer(b'{"at_ms":', dtype=np.uint8)
 _NODE = np.frombuffer(b',"data":{"node":"', dtype=np.uint8)
 _BEAT = np.frombuffer(b'","beat":', dtype=np.uint8)
+_DOWN = np.frombuffer(b',"gpus_down":[', dtype=np.uint8)
 _BUSY = np.frombuffer(b',"busy_milli":', dtype=np.uint8)
 _MEMORY = np.frombuffer(b',"memory_mib":', dtype=np.uint8)
 _WATTS = np.frombuffer(b',"watts":', dtype=np.uint8)
@@ -213,12 +215,22 @@ def _lists(data: U8, start: int, end: int, names: U8, slots: I64, runs: I64, idl
 @njit(cache=True)
 def _beat(
     data: U8, start: int, end: int, names: U8, slots: I64, rows: I64
-) -> tuple[int, int, int, int, int]:
-    """Read a heartbeat: instant, place of the node's name (start, end), beat, runs listed (-1: no list). Instant -1: not read."""
+) -> tuple[int, int, int, int, int, int, int]:
+    """Read a heartbeat; its instant is -1 when it is in another spelling.
+
+    Instant, place of the node's name (start, end), beat, runs listed (-1: no list), place of what its list of broken GPUs holds.
+    """
     at_ms, at = _number(data, _after(data, start, end, _HEAD), end)
     name = _after(data, at, end, _NODE)
     name_end = _text_end(data, name, end)
     count, at = _number(data, _after(data, name_end, end, _BEAT), end)
+    down, down_end = at, at
+    inner = _after(data, at, end, _DOWN)
+    if inner >= 0:
+        down = down_end = inner
+        while down_end < end and data[down_end] != 93:
+            down_end += 1
+        at = down_end + 1
     inner = _after(data, at, end, _BUSY)
     if inner >= 0:
         at = _number(data, inner, end)[1]
@@ -233,7 +245,7 @@ def _beat(
     if inner >= 0:
         known, at = _listed(data, inner, end, names, slots, rows)
     at = _after(data, _text_end(data, _after(data, at, end, _ID), end), end, _BEAT_TAIL)
-    return at_ms if at == end else -1, name, name_end, count, known
+    return at_ms if at == end else -1, name, name_end, count, known, down, down_end
 
 
 @njit(cache=True)
@@ -292,7 +304,7 @@ def _copy(source: U8, start: int, length: int, frames: U8, at: int) -> int:
 def _frame(
     frames: U8, at: int, seq: int, time_ms: int, subjects: U8, subject: int, length: int, data: U8, start: int, end: int
 ) -> int:
-    """Append the frame of a record for the chain, as ``state.digest.extend_chain`` writes it; returns the position after it."""
+    """Append the frame of a record for the chain, as ``state.digest.frame_of`` writes it; returns the position after it."""
     at = _put(frames, at, seq, 32)
     at = _put(frames, at, time_ms, 32)
     at = _copy(subjects, subject, length, frames, at)
@@ -393,9 +405,10 @@ def fold(
         kind, start, principal = table[KIND, index], table[START, index], table[PRINCIPAL, index]
         end, asleep = start + table[LENGTH, index], 0
         if kind == BEAT:
-            at_ms, name, name_end, count, known = _beat(data, start, end, run_names, run_slots, listed)
+            at_ms, name, name_end, count, known, down, down_end = _beat(data, start, end, run_names, run_slots, listed)
         elif kind == COUNTED:
-            at_ms, count = table[AT_MS, index], table[COUNT, index]
+            at_ms, count, down = table[AT_MS, index], table[COUNT, index], table[DOWN, index]
+            down_end = down + table[DOWN_LENGTH, index]
             known, asleep = _lists(data, start, end, run_names, run_slots, listed, idle)
             if asleep < 0:
                 break
@@ -420,12 +433,11 @@ def fold(
                 row = find(subjects, name + BEFORE_NODE, name_end, node_names, node_slots)
             if row < 0 or count <= beat[row] or principal != agent[row]:
                 break
-            if gpus[row] == 0 or silent[row] != 0 or (kind == BEAT and broken[row] != 0):
+            if gpus[row] == 0 or silent[row] != 0:
                 break
-            if kind == COUNTED and broken[row] + table[DOWN_LENGTH, index] > 0:
-                at, size = table[DOWN, index], table[DOWN_LENGTH, index]
-                if not _as_known(data, at, at + size, sick, first_gpu[row], gpus[row], broken[row]):
-                    break
+            told = broken[row] > 0 or down_end > down
+            if told and not _as_known(data, down, down_end, sick, first_gpu[row], gpus[row], broken[row]):
+                break
             if known >= 0 and _pieces_here(row, listed, known, first_alloc, alloc_gpu, following, gpu_node) != runs[row]:
                 break
             beat[row] = count

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from apportion.core.state.frames import Frames
 from apportion.core.state.rows import Rows
 from apportion.core.state.state import Counters, State
 from apportion.core.state.table import Table
@@ -37,6 +38,8 @@ def _copied(name: str, value: Any) -> Any:
         rows = Rows()
         rows.add_all(value)
         return rows
+    if isinstance(value, Frames):
+        return value.copied()
     if isinstance(value, np.ndarray | list | dict):
         return copy(value)
     if isinstance(value, int | str | bytes):

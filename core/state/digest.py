@@ -24,17 +24,22 @@ MAX_FRAMES = 4_096
 _counters = attrgetter(*(field.name for field in fields(Counters)))
 
 
+def frame_of(record: Record, time_ms: int) -> bytes:
+    """Return what the chain hashes of a record; ``time_ms`` is the time it was given."""
+    subject, body = record.subject.encode("utf-8", "surrogatepass"), record.body
+    return b"%d %d %b %d\n%b" % (record.seq, time_ms, subject, len(body), body)
+
+
 def extend_chain(state: State, record: Record) -> None:
     """Take a record into the chain, at the time it was given; closes a block when ``MAX_FRAMES`` are open."""
-    subject, body = record.subject.encode("utf-8", "surrogatepass"), record.body
-    state.unchained.append(b"%d %d %b %d\n%b" % (record.seq, state.counters.time_ms, subject, len(body), body))
+    state.unchained.append(frame_of(record, state.counters.time_ms))
     if len(state.unchained) >= MAX_FRAMES:
         close_chain(state)
 
 
 def close_chain(state: State) -> None:
     """Fold the open frames into the chain value."""
-    state.chain = hashlib.sha256(state.chain + b"".join(state.unchained)).digest()
+    state.chain = hashlib.sha256(state.chain + b"".join(state.unchained.pieces)).digest()
     state.unchained.clear()
 
 
@@ -45,8 +50,8 @@ def digest(state: State) -> str:
     for table in state.tables().values():
         for part in table.physical():
             hasher.update(part)
-    for open_frame in state.unchained:
-        hasher.update(open_frame)
+    for piece in state.unchained.pieces:
+        hasher.update(piece)
     if state.members or state.refused:
         hasher.update(encode([state.log_id, state.members, state.refused]))
     return hasher.hexdigest()

@@ -17,6 +17,7 @@ import msgspec
 from apportion.core.decisions import AnyDecision
 from apportion.core.errors import SnapshotInvalid
 from apportion.core.state.digest import digest
+from apportion.core.state.frames import Frames
 from apportion.core.state.queue import rebuild_queue
 from apportion.core.state.state import Counters, State
 from apportion.core.state.unsettled import rebuild_unsettled
@@ -42,7 +43,7 @@ def dump(state: State) -> bytes:
             "counters": asdict(state.counters),
             "log_id": state.log_id,
             "chain": state.chain,
-            "unchained": state.unchained,
+            "unchained": state.unchained.split(),
             "members": list(state.members.items()),
             "refused": state.refused,
             "tables": tables,
@@ -62,7 +63,7 @@ def load(data: bytes) -> State:
         raise SnapshotInvalid("snapshot bytes are damaged (checksum differs); use an older one or replay from the log")
     raw: dict[str, Any] = msgspec.msgpack.decode(payload)
     state = State(counters=Counters(**raw["counters"]), log_id=raw["log_id"], chain=raw["chain"])
-    state.unchained = list(raw["unchained"])
+    state.unchained = Frames(raw["unchained"])
     state.members = dict(raw["members"])
     state.refused = [msgspec.convert(item, AnyDecision) for item in raw["refused"]]
     for name, table in state.tables().items():

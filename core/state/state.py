@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from apportion.core.decisions import AnyDecision
 from apportion.core.state import schema
+from apportion.core.state.frames import Frames
 from apportion.core.state.rows import Rows
 from apportion.core.state.table import Table
 
@@ -53,7 +54,7 @@ class State:
     counters: Counters = field(default_factory=Counters)
     log_id: str = ""
     chain: bytes = EMPTY_CHAIN  # closed at each tick
-    unchained: list[bytes] = field(default_factory=list)  # frames since then
+    unchained: Frames = field(default_factory=Frames)  # of the records since then
     pool: schema.PoolTable = field(default_factory=schema.PoolTable)
     node: schema.NodeTable = field(default_factory=schema.NodeTable)
     gpu: schema.GpuTable = field(default_factory=schema.GpuTable)

@@ -11,7 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apportion.adapters.logs import heartbeats
-from apportion.adapters.logs.segments import decisions_segment, events_segment, opened, read_decisions, read_events
+from apportion.adapters.logs.segments import (
+    decisions_segment,
+    events_segment,
+    opened,
+    read_decisions,
+    read_events,
+    read_sheet,
+)
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.events import NodeHeartbeat, encode_event
 
@@ -66,6 +73,12 @@ def test_any_bytes_come_back_exactly(log: list[tuple[tuple[str, bytes], int]]) -
 
     with tempfile.TemporaryDirectory() as folder:
         assert again(Path(folder), records) == records
+        sheet = read_sheet(opened(Path(folder) / "one.seg", "events", 7, ""))
+    for start in range(len(records)):
+        for count in range(1, len(records) - start + 1):
+            text = sheet.text(7, start, count)
+            assert [text.record(position) for position in range(count)] == records[start : start + count]
+        assert sheet.record(start, 7) == records[start]
 
 
 @settings(max_examples=60, deadline=None)

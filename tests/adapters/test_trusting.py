@@ -16,7 +16,7 @@ from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog,
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
 from apportion.adapters.logs.segments import read_sheet
-from apportion.adapters.replaying import Difference, state_and_position, state_at
+from apportion.adapters.replaying import Difference, state_and_position, state_at, verify
 from apportion.adapters.simulation.cluster import Layout, TimeSource
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.faults import ROUGH, Faults
@@ -65,6 +65,9 @@ def test_segments_give_the_state_that_the_records_give(
     for seq in (1, 5, ticks[0], ticks[0] - 1, ticks[9] + 1, ends[0], ends[1] + 1, load(tmp_path).days[0].last_seq, last_seq):
         assert state_from(tmp_path, seq).digest() == run_async(state_at(*logs, seq)).digest()
     archive = ArchiveEventLog(tmp_path), ArchiveDecisionLog(tmp_path)
+    from_text, from_records = (run_async(verify(*both)) for both in (archive, logs))
+    assert (from_text.ok, from_text.cycles, from_text.events) == (True, len(ticks), last_seq)
+    assert from_text.digest == from_records.digest, "an archive's bytes, in one text, are derived like records"
     by_segments, by_records = (run_async(state_and_position(*both, ticks[7] + 2)) for both in (archive, logs))
     assert (by_segments[0].snapshot(), by_segments[1]) == (by_records[0].snapshot(), by_records[1])
 

@@ -1,4 +1,4 @@
-"""All ways through the fold are one function: by kernel, in the loop, one by one, and in steps; to the last byte of the state."""
+"""All ways through the fold are one function: by kernel, from one text, in the loop, one by one, in steps; to the last byte."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record, encode, subject_of
 from apportion.core.errors import ApportionError, LogGap
 from apportion.core.fold import beats, lane, records
+from apportion.core.fold.text import Text
 from apportion.core.kernels import reports as kernel
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.keyindex import KeyIndex
@@ -29,7 +31,7 @@ from tests.core.story import START_MS, Story
 from tests.simulation.worlds import Setting, world_of
 from tests.strategies import POISON_NUMBERS
 
-LANES = ("kernel", "loop", "one by one", "in steps")
+LANES = ("kernel", "loop", "one by one", "text", "in steps")
 needs_machine_code = pytest.mark.skipif(not kernel.COMPILED, reason="Numba is told not to compile")
 
 
@@ -45,7 +47,7 @@ class NeverMatches:
 def only(way: str) -> Iterator[None]:
     """Close the lanes that are faster than ``way``."""
     with ExitStack() as closed:
-        if way != "kernel":
+        if way not in ("kernel", "text"):
             closed.enter_context(mock.patch.object(kernel, "COMPILED", False))
         if way == "in steps":
             closed.enter_context(mock.patch.object(beats, "plain_decoder", NeverMatches()))
@@ -68,17 +70,29 @@ def spied() -> Iterator[list[tuple[int, int]]]:
         yield seen
 
 
+def text_of(records: list[Record]) -> Text:
+    """Return records as a store of whole segments hands them out."""
+    subjects: dict[str, int] = {}
+    who = np.array([subjects.setdefault(record.subject, len(subjects)) for record in records], dtype=np.int64)
+    stored_ms = np.array([record.stored_ms for record in records], dtype=np.int64)
+    ends = np.cumsum([len(record.body) for record in records])
+    data = np.frombuffer(b"".join(record.body for record in records), dtype=np.uint8)
+    return Text(records[0].seq, list(subjects), who, stored_ms, data, ends)
+
+
 def read(log: list[Record], sizes: list[int], way: str) -> list[str]:
     """Fold a log in lists of the given sizes, deciding its cycles; return the digest after each list, and of the last snapshot."""
     core, found, position = Core.new(), list[str](), 0
     with only(way):
         while position < len(log):
             some = log[position : position + sizes[len(found) % len(sizes)]]
-            done = 0
+            text, done = text_of(some), 0
             while done < len(some):
                 if way == "one by one":
                     core.fold(some[done])
                     done += 1
+                elif way == "text":
+                    done = core.fold_text(text, done)
                 else:
                     done = core.fold_many(some, done)
                 if core.tick_pending:
@@ -179,7 +193,8 @@ def test_no_changed_byte_of_a_report_is_read_otherwise_by_the_kernel(time_source
     listed = ev.NodeHeartbeat(node="n1", beat=1, busy_milli=10, memory_mib=7, watts=300, runs=("a#1", "w#1"))
     bare = ev.NodeHeartbeat(node="n1", beat=1, runs=("w#1",))
     safe = ev.RunCheckpointed(workload="w", run=1, progress_ms=1)
-    for event in (listed, bare, safe):
+    sick = ev.NodeHeartbeat(node="n1", beat=1, gpus_down=(5, 6), busy_milli=10)
+    for event in (listed, bare, safe, sick):
         body = ev.encode_event(event, event_id="e", at_ms=START_MS).replace(b'"beat":1', b'"beat":%d')
         body = body.replace(b'"progress_ms":1', b'"progress_ms":%d')
         before = story.refused()
@@ -355,6 +370,24 @@ def test_a_list_that_changes_while_it_is_folded_stops_the_core() -> None:
 
     with pytest.raises(ApportionError, match="changed while"):
         core.fold_many(some, done)
+
+
+def test_a_text_that_does_not_follow_is_a_gap() -> None:
+    core = opened().core
+    with pytest.raises(LogGap, match="expected seq 6, got 7"):
+        core.fold_text(text_of(plain(200, first_seq=7)))
+    assert core.fold_text(text_of(plain(200))) == 200
+
+
+def test_a_pending_cycle_is_answered_before_a_text_goes_on() -> None:
+    core = opened().core
+    tick = ev.encode_event(ev.ClockTick(), event_id="t", at_ms=START_MS)
+    text = text_of([Record(6, START_MS, subject_of("core", "clock.tick"), tick), *plain(100, first_seq=7)])
+    done = core.fold_text(text)
+    with pytest.raises(ApportionError, match="undecided"):
+        core.fold_text(text, done)
+    core.decide()
+    assert (done, core.fold_text(text, done)) == (1, 101)
 
 
 @needs_machine_code
