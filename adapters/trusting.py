@@ -59,7 +59,7 @@ def columns_of(sheet: Sheet, first_seq: int, count: int) -> Columns:
     def record(position: int) -> Record:
         return sheet.record(position, first_seq)
 
-    columns = Columns(first_seq, sheet.subjects, fields[code.WHO], fields[code.STORED_MS], data, record)
+    columns = Columns(first_seq, sheet.subjects, sheet.nodes, fields[code.WHO], fields[code.STORED_MS], data, record)
     places = np.stack((starts, lengths))
     columns.place(places, fields[code.BEAT], fields[code.AT_MS], broken, counted=fields[code.REGULAR], plain=plain)
     return columns

@@ -34,7 +34,10 @@ class Record(NamedTuple):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a producer publishes. ``id`` is client-made, unguessable, and also the ``Nats-Msg-Id``."""
+    """What a producer publishes. ``id`` is client-made, unguessable, and also the ``Nats-Msg-Id``.
+
+    But of a heartbeat: it is published without a ``Nats-Msg-Id``, so its id is node and counter, as anybody can tell.
+    """
 
     id: str
     type: str

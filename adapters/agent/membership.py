@@ -133,8 +133,8 @@ class Membership:
             runs=tuple(here),
             idle_runs=tuple(key for key in here if key in resting),
         )
-        event_id = self._outbox.event_id(f"beat {event.beat}")
-        body = encode_event(event, event_id=event_id, at_ms=wall_ms())
-        # No id for the server: a beat that is late is worth nothing, and a day of ids would cost it memory.
+        # Its counter tells it from any other, also to the core; an archive need not keep an id that says no more. It is no id for
+        # the server: a beat that is late is worth nothing, a day of ids would cost memory, and nobody can be first with one.
+        body = encode_event(event, event_id=f"{event.node}.{event.beat}", at_ms=wall_ms())
         await publish(subject_of(self._settings.principal, "node.heartbeat"), body, "")
         return 0.0

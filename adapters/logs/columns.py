@@ -1,10 +1,12 @@
 """The contiguous form of a segment of events: heartbeats as small numbers, everything else as the bytes it was.
 
-Nine records in ten are heartbeats in one spelling, and say what could be expected: the next beat of the same node, ten seconds
-later. So a segment keeps, per heartbeat, only its difference from that (``heartbeats``), column by column, deflated; of a list of
-runs whether it is the last one again; of an id nothing where it is the node's name and beat. The bytes of every body can be made
-again exactly; a body of which that is not so is kept as it is. An id that was drawn at random is as long as it was: sixteen bytes
-of chance cannot be written in fewer.
+Nine records in ten are heartbeats in one spelling, and say what could be expected: the next beat of the same node, ten
+seconds later. So a segment keeps, per heartbeat, only its difference from that (``heartbeats``), column by column, deflated;
+of a list of runs whether it is the last one again; of an id nothing where it is the node's name and beat, as agents make it.
+The bytes of every body can be made again exactly; a body of which that is not so is kept as it is. An id that was drawn at
+random is as long as it was: sixteen bytes of chance cannot be written in fewer.
+
+A *speaker* is a subject, and the node its heartbeats are of: whoever speaks for several nodes is several speakers.
 
 ``sections`` and ``Sheet`` are inverses of each other: pure functions of records, and of the sections of a verified segment.
 """
@@ -24,6 +26,10 @@ from apportion.core.fold.text import Text
 
 HEARTBEAT = ".node.heartbeat"
 LEVEL = 6
+SPEAKERS_MOST = 32_768  # with a node: the header that names them stays far below what is read of one
+NODE_BYTES_MOST = 128  # as in the core: no node has a longer name
+_NODE = code.NODE.tobytes()
+_NODE_BEGINS = 9 + code.MOST_DIGITS  # at most, after `{"at_ms":` and a number
 _NONE = np.zeros(0, dtype=np.int64)
 _NOTHING = np.zeros(0, dtype=np.uint8)
 _TOLD = (("regular", code.REGULAR), ("who", code.WHO), ("stored", code.STORED_MS))  # of every record
@@ -39,6 +45,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 Sections = dict[str, bytes]
+Speaker = tuple[str, str]  # subject, node
 
 
 def deflated(text: bytes) -> bytes:
@@ -46,19 +53,34 @@ def deflated(text: bytes) -> bytes:
     return zlib.compress(text, LEVEL)
 
 
-def nodes_of(subjects: Sequence[str]) -> tuple[code.U8, code.I64]:
-    """Return the name of the node each subject's heartbeats are of, as one text, and where each begins; empty for others."""
+def node_of(record: Record) -> str:
+    """Return the node that a heartbeat names where the one spelling has it; "" for all else."""
+    if not record.subject.endswith(HEARTBEAT):
+        return ""
+    begin = record.body.find(_NODE, 0, _NODE_BEGINS + len(_NODE)) + len(_NODE)
+    end = record.body.find(b'"', begin, begin + NODE_BYTES_MOST + 1)
+    name = record.body[begin:end]
+    return name.decode() if begin >= len(_NODE) and end > 0 and name.isascii() else ""
+
+
+def principals_of(subjects: Sequence[str]) -> list[str]:
+    """Return the node each subject's heartbeats are of where a segment does not say: the principal; "" for others."""
     parts = (split_subject(subject) if subject.endswith(HEARTBEAT) else None for subject in subjects)
-    names = [part[0].encode() if part is not None else b"" for part in parts]
+    return [part[0] if part is not None else "" for part in parts]
+
+
+def _joined(nodes: Sequence[str]) -> tuple[code.U8, code.I64]:
+    """Return the names as one text, and where each begins."""
+    names = [name.encode() for name in nodes]
     starts = np.zeros(len(names) + 1, dtype=np.int64)
     np.cumsum([len(name) for name in names], out=starts[1:])
     return np.frombuffer(b"".join(names), dtype=np.uint8), starts
 
 
-def sections(records: Sequence[Record], subjects: dict[str, int]) -> tuple[Expected, Sections]:
-    """Return the sections of a segment of ``records``; ``subjects`` is filled with their subjects, numbered."""
+def sections(records: Sequence[Record], speakers: dict[Speaker, int]) -> tuple[Expected, Sections]:
+    """Return the sections of a segment of ``records``; ``speakers`` is filled with who speaks in them, numbered."""
     fields = np.zeros((code.FIELDS, len(records)), dtype=np.int64)
-    fields[code.WHO] = [subjects.setdefault(record.subject, len(subjects)) for record in records]
+    fields[code.WHO] = [_number_of(record, speakers) for record in records]
     fields[code.STORED_MS] = [record.stored_ms for record in records]
     bodies = [record.body for record in records]
     lengths = np.array([len(body) for body in bodies], dtype=np.int64)
@@ -66,7 +88,8 @@ def sections(records: Sequence[Record], subjects: dict[str, int]) -> tuple[Expec
     np.cumsum(lengths, out=starts[1:])
     joined = b"".join(bodies)
     data = np.frombuffer(joined or b"\0", dtype=np.uint8)
-    code.take_apart(data, starts, fields, *nodes_of(list(subjects)), int(lengths.max(initial=0)))
+    nodes, node_starts = _joined([node for _subject, node in speakers])
+    code.take_apart(data, starts, fields, nodes, node_starts, int(lengths.max(initial=0)))
     regular = fields[code.REGULAR] == 1
     fragments: dict[bytes, int] = {}
     for name in (code.DOWN, code.TAIL):
@@ -82,7 +105,7 @@ def sections(records: Sequence[Record], subjects: dict[str, int]) -> tuple[Expec
     fields[code.ID, explicit] = 1
     expected = _expected(fields, regular)
     order = np.argsort(fields[code.WHO, regular], kind="stable")
-    code.tangle(fields, len(subjects), expected.interval_ms, expected.slope)
+    code.tangle(fields, len(speakers), expected.interval_ms, expected.slope)
     found = {name: fields[row] for name, row in _TOLD}
     found |= {name: fields[row, regular] for name, row in _FOLDED}
     found |= {name: fields[row, regular][order] for name, row in _AMOUNTS}
@@ -94,6 +117,16 @@ def sections(records: Sequence[Record], subjects: dict[str, int]) -> tuple[Expec
     }
     packed = {name: code.pack(np.ascontiguousarray(values)).tobytes() for name, values in found.items()}
     return expected, {name: deflated(text) for name, text in (packed | texts).items()}
+
+
+def _number_of(record: Record, speakers: dict[Speaker, int]) -> int:
+    """Return the number of who speaks; beyond the most that are told apart by node, that of the subject without one."""
+    speaker = (record.subject, node_of(record))
+    number = speakers.get(speaker)
+    if number is None:
+        speaker = speaker if len(speakers) < SPEAKERS_MOST else (record.subject, "")
+        number = speakers.setdefault(speaker, len(speakers))
+    return number
 
 
 def _expected(fields: code.I64, regular: code.U8) -> Expected:
@@ -113,15 +146,22 @@ def _expected(fields: code.I64, regular: code.U8) -> Expected:
 class Sheet:
     """A segment's records as columns: ``fields`` as ``heartbeats`` names its rows, and what they point into."""
 
-    def __init__(self, subjects: Sequence[str], count: int, expected: Expected, section: Callable[[str], bytes]) -> None:
-        """Read what a fold looks at; ``section`` gives a section's text. Raises ``LogMismatch`` where they do not fit."""
-        self.subjects = subjects
+    def __init__(
+        self, subjects: Sequence[str], nodes: Sequence[str], count: int, expected: Expected, section: Callable[[str], bytes]
+    ) -> None:
+        """Read what a fold looks at; ``section`` gives a section's text, ``subjects`` and ``nodes`` are the speakers'.
+
+        Raises ``LogMismatch`` where they do not fit.
+        """
+        if len(nodes) != len(subjects):
+            raise LogMismatch("it has not a node for each of its subjects")
+        self.subjects, self.nodes = subjects, nodes
         self._expected = expected
         self._ids = _NOTHING  # until the bytes are wanted
         self._others: dict[int, tuple[int, int, int, int]] = {}  # until a record is wanted
         self._joined = b""
         self._section = section
-        self.nodes, self.node_starts = nodes_of(subjects)
+        self._node_names, self._node_starts = _joined(nodes)
         self.fields = np.zeros((code.FIELDS, count), dtype=np.int64)
         for name, row in _TOLD:
             self.fields[row] = self._numbers(name, count)
@@ -177,12 +217,13 @@ class Sheet:
         mine = self.regular[before : int(np.searchsorted(self.regular, start + count))]
         others, other = self.lengths[start - before : start - before + count - len(mine)], start - before
         begin = int(self._other_ends[other - 1]) if other else 0
-        nodes = np.diff(self.node_starts)[self.fields[code.WHO, mine]]
+        nodes = np.diff(self._node_starts)[self.fields[code.WHO, mine]]
         size = int(others.sum() + self.fields[code.DOWN_LENGTH : code.ID_LENGTH + 1 : 2, mine].sum() + 2 * nodes.sum())
         size += 8 * (len(nodes) + 1) * (code.MOST_DIGITS + 24)
         out, ends = np.empty(size, dtype=np.uint8), np.empty(count, dtype=np.int64)
         filled = code.put_together(
-            self.fields, start, others, self.bodies[begin:], self.nodes, self.node_starts, self.fragments, self._ids, out, ends
+            self.fields, start, others, self.bodies[begin:], self._node_names, self._node_starts, self.fragments, self._ids, out,
+            ends,
         )  # fmt: skip
         if filled < 0:
             raise LogMismatch("its bodies are not as long as it says")

@@ -24,7 +24,7 @@ LONGEST = 16_384  # bytes of a regular body: any of them is below what the core 
 SLOPE_BITS = 12  # watts per thousandth of a GPU, as a fraction of 4,096
 
 _HEAD = np.frombuffer(b'{"at_ms":', dtype=np.uint8)
-_NODE = np.frombuffer(b',"data":{"node":"', dtype=np.uint8)
+NODE = np.frombuffer(b',"data":{"node":"', dtype=np.uint8)
 _BEAT = np.frombuffer(b'","beat":', dtype=np.uint8)
 _DOWN = np.frombuffer(b',"gpus_down":[', dtype=np.uint8)
 _BUSY = np.frombuffer(b',"busy_milli":', dtype=np.uint8)
@@ -101,7 +101,7 @@ def _compose(
 ) -> int:
     """Append the body of a regular heartbeat; returns the position after it."""
     at = _digits(out, _put(out, at, _HEAD, 0, len(_HEAD)), fields[AT_MS, index])
-    at = _put(out, _put(out, at, _NODE, 0, len(_NODE)), nodes, node, node_length)
+    at = _put(out, _put(out, at, NODE, 0, len(NODE)), nodes, node, node_length)
     at = _digits(out, _put(out, at, _BEAT, 0, len(_BEAT)), fields[BEAT, index])
     at = _put(out, at, down, fields[DOWN, index], fields[DOWN_LENGTH, index])
     at = _named(out, at, _BUSY, fields[BUSY, index])
@@ -122,7 +122,7 @@ def _compose(
 def _read(data: U8, start: int, end: int, fields: I64, index: int, nodes: U8, node: int, node_length: int) -> bool:
     """Read one body into the columns; False when it does not look like a heartbeat of this node."""
     fields[AT_MS, index], at = _number(data, _after(data, start, end, _HEAD), end)
-    at = _after(data, at, end, _NODE)
+    at = _after(data, at, end, NODE)
     if at < 0 or end - at < node_length:
         return False
     for place in range(node_length):

@@ -2,12 +2,13 @@ r"""Segments: the files an archive consists of.
 
 A segment is a pure function of what it holds and of the segment before it::
 
-    APSEG2\n | length of header u32 | header (JSON) | sections, deflated | blake2b-256 of everything before
+    APSEG3\n | length of header u32 | header (JSON) | sections, deflated | blake2b-256 of everything before
 
-The header names kind, day, first sequence, count, the table of subjects, where each section is, and the previous segment's hash: a
-chain. What is in the sections of a segment of events is told in ``columns``. Files are written beside, synced and renamed, so a
-segment is there whole or not at all; every hash is verified when a segment is read. A missing, altered or reordered file is a
-``LogMismatch`` that names it, never a silent hole.
+The header names kind, day, first sequence, count, the table of speakers (subjects, and the node each one's heartbeats are
+of), where each section is, and the previous segment's hash: a chain. A segment of the format before, ``APSEG2``, names no
+nodes: there the node is the principal, and it is read as ever. What is in the sections of a segment of events is told in
+``columns``. Files are written beside, synced and renamed, so a segment is there whole or not at all; every hash is verified
+when a segment is read. A missing, altered or reordered file is a ``LogMismatch`` that names it, never a silent hole.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from apportion.core.errors import LogMismatch
 if TYPE_CHECKING:
     from apportion.adapters.logs.columns import Sheet
 
-MAGIC = b"APSEG2\n"
+MAGIC, MAGIC_BEFORE = b"APSEG3\n", b"APSEG2\n"
 HASH_BYTES = 32
 
 Kind = Literal["events", "decisions"]
@@ -52,7 +53,8 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     previous: str  # hex hash of the segment before, "" for the first
     sections: tuple[Section, ...] = ()
-    subjects: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()  # of the speakers: one stands here once for each of its nodes
+    nodes: tuple[str, ...] | None = None  # whose heartbeats they are, "" = nobody's; None: written before there were any
     interval_ms: int = 0  # with ``slope``: what the columns of heartbeats are differences from
     slope: int = 0
 
@@ -67,13 +69,14 @@ class Segment(msgspec.Struct, frozen=True):
 
 def events_segment(day: str, previous: str, records: Sequence[Record]) -> bytes:
     """Return a whole segment of events: at least one."""
-    from apportion.adapters.logs.columns import sections  # numba: only where heartbeats are read or written
+    from apportion.adapters.logs.columns import Speaker, sections  # numba: only where heartbeats are read or written
 
-    subjects: dict[str, int] = {}
-    expected, texts = sections(records, subjects)
+    speakers: dict[Speaker, int] = {}
+    expected, texts = sections(records, speakers)
     return _whole(texts, SegmentHeader(
         kind="events", day=day, first_seq=records[0].seq, last_seq=records[-1].seq, count=len(records), previous=previous,
-        subjects=tuple(subjects), interval_ms=expected.interval_ms, slope=expected.slope,
+        subjects=tuple(subject for subject, _node in speakers), nodes=tuple(node for _subject, node in speakers),
+        interval_ms=expected.interval_ms, slope=expected.slope,
     ))  # fmt: skip
 
 
@@ -145,7 +148,7 @@ def _open(path: Path, kind: Kind) -> Segment:
     with file:
         start = file.read(len(MAGIC) + 4)
         length = int.from_bytes(start[len(MAGIC) :], "little")
-        if not start.startswith(MAGIC) or length > 64 * 1024 * 1024:
+        if not start.startswith((MAGIC, MAGIC_BEFORE)) or length > 64 * 1024 * 1024:
             raise LogMismatch(f"{path} is no segment of an archive; restore it")
         try:
             header = msgspec.json.decode(file.read(length), type=SegmentHeader)
@@ -185,11 +188,12 @@ def _reader(segment: Segment) -> Callable[[str], bytes]:
 
 def read_sheet(segment: Segment) -> Sheet:
     """Return the records of a segment as columns. Raises ``LogMismatch`` when it was altered."""
-    from apportion.adapters.logs.columns import Expected, Sheet
+    from apportion.adapters.logs.columns import Expected, Sheet, principals_of
 
     header, read = segment.header, _reader(segment)
     try:
-        return Sheet(header.subjects, header.count, Expected(header.interval_ms, header.slope), read)
+        nodes = principals_of(header.subjects) if header.nodes is None else header.nodes
+        return Sheet(header.subjects, nodes, header.count, Expected(header.interval_ms, header.slope), read)
     except (LogMismatch, KeyError, zlib.error) as error:
         raise LogMismatch(f"{segment.path} cannot be read: {error}") from error
 

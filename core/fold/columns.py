@@ -26,15 +26,17 @@ _UNKNOWN = (0, 0, 0, 0)
 class Columns:
     """Records ``first_seq`` and on, ``count`` of them, as the kernel takes them.
 
-    ``who`` numbers each record's subject in ``subjects``. ``lists`` are places in ``data``: of the body, or, where ``counted``, of
-    the list of runs after its bracket; ``broken`` those of the list of broken GPUs, between its brackets (length 0: no list); and
-    then ``at_ms`` and ``counts`` are what the heartbeat says. ``plain`` is False for a record that the kernel must not see.
-    ``record`` makes the record at a position.
+    ``who`` numbers each record's subject in ``subjects``; ``nodes`` says beside each whose its counted heartbeats are.
+    ``lists`` are places in ``data``: of the body, or, where ``counted``, of the list of runs after its bracket; ``broken``
+    those of the list of broken GPUs, between its brackets (length 0: no list); and then ``at_ms`` and ``counts`` are what
+    the heartbeat says. ``plain`` is False for a record that the kernel must not see. ``record`` makes the record at a
+    position.
     """
 
     def __init__(
-        self, first_seq: int, subjects: Sequence[str], who: I64, stored_ms: I64, data: U8, record: Callable[[int], Record]
-    ) -> None:
+        self, first_seq: int, subjects: Sequence[str], nodes: Sequence[str], who: I64, stored_ms: I64, data: U8,
+        record: Callable[[int], Record],
+    ) -> None:  # fmt: skip
         self.first = 0  # as in a window
         self.first_seq = first_seq
         self.count = len(who)
@@ -43,7 +45,7 @@ class Columns:
         self.text = np.zeros(0, dtype=np.uint8)
         self.table = np.zeros((kernel.DOWN_LENGTH + 1, self.count), dtype=np.int64)
         self.table[kernel.STORED_MS] = stored_ms
-        self._subjects = subjects
+        self._subjects, self._nodes = subjects, nodes
         self._who = who
         self._speakers = np.zeros((len(_UNKNOWN), len(subjects)), dtype=np.int64)
 
@@ -58,17 +60,17 @@ class Columns:
         """Return the kind of a record as the kernel knows it; 0 when it is not for the kernel, or its subject is not introduced."""
         return int(self.table[kernel.KIND, position])
 
-    def introduce(self, speakers: Callable[[str], tuple[int, int, int, int] | None], position: int = -1) -> bool:
-        """Take from ``speakers`` kind, principal's row and place in ``text`` of each subject; of one record's, if it was not known.
+    def introduce(self, told_of: Callable[[str, str], tuple[int, int, int, int] | None], position: int = -1) -> bool:
+        """Take from ``told_of`` kind, principal's row and place in ``text`` of each subject; of one record's, if it was not known.
 
         Returns whether the record at ``position`` is the kernel's now.
         """
         if position < 0:
-            known = [speakers(subject) or _UNKNOWN for subject in self._subjects]
+            known = [told_of(*speaker) or _UNKNOWN for speaker in zip(self._subjects, self._nodes, strict=True)]
             self._speakers = np.array(known, dtype=np.int64).reshape(len(known), len(_UNKNOWN)).T
         else:
             who = int(self._who[position])
-            found = speakers(self._subjects[who])
+            found = told_of(self._subjects[who], self._nodes[who])
             if not self._plain[position] or found is None or self._speakers[0, who]:
                 return False
             self._speakers[:, who] = found

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject
+from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject, subject_of
 from apportion.core.errors import ApportionError, LogGap
 from apportion.core.fold.beats import fold_beats
 from apportion.core.fold.columns import Columns
@@ -41,6 +41,7 @@ class _Subjects(dict[str, int]):
         self._text = bytearray()
         self._used = 1
         self.longest = 0
+        self._named: dict[str, int] = {}  # where in the text a node is named as if it spoke for itself
         self.speakers = np.zeros((4, 64), dtype=np.int64)  # kind, principal's row, start in the text, length
         self.text = np.zeros(0, dtype=np.uint8)
 
@@ -63,12 +64,22 @@ class _Subjects(dict[str, int]):
         self.longest = max(self.longest, len(subject))
         return number
 
-    def told_of(self, subject: str) -> tuple[int, int, int, int] | None:
-        """Return kind, row of the principal, and place in ``text`` of a subject's reports; None for others."""
+    def told_of(self, subject: str, node: str) -> tuple[int, int, int, int] | None:
+        """Return kind, row of the principal, and place in ``text`` of a subject's reports; None for others.
+
+        Where ``node`` says whose heartbeats they are, the text names that node, not the principal: in heartbeats that were read
+        already the kernel looks for it nowhere else, and of those no frames are made.
+        """
         number = self[subject]
         if not number:
             return None
         kind, row, start, length = self.speakers[:, number].tolist()
+        if kind == kernel.BEAT and node:
+            named = subject_of(node, "node.heartbeat")
+            if named not in self._named:
+                self._named[named] = len(self._text)
+                self._text += named.encode()
+            start, length = self._named[named], len(named)
         return kind, row, start, length
 
     def speakers_of(self, subjects: tuple[str, ...], columns: NDArray[np.int64]) -> None:

@@ -23,7 +23,7 @@ class Text(Columns):
     """
 
     def __init__(self, first_seq: int, subjects: Sequence[str], who: I64, stored_ms: I64, data: U8, ends: I64) -> None:
-        super().__init__(first_seq, subjects, who, stored_ms, data, self._record)
+        super().__init__(first_seq, subjects, ("",) * len(subjects), who, stored_ms, data, self._record)
         lengths = np.diff(ends, prepend=0)
         nothing = np.zeros(self.count, dtype=np.int64)
         places = np.stack((ends - lengths, lengths))

@@ -29,7 +29,8 @@ MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
 
 # rows of ``table``, one column per record; KIND 0 is none of this file's business
 START, LENGTH, STORED_MS, KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END, AT_MS, COUNT, DOWN, DOWN_LENGTH = range(12)
-# COUNTED: a heartbeat read already: AT_MS and COUNT are its, START its list of runs, DOWN its list of broken GPUs (length 0: none)
+# COUNTED: a heartbeat read already: AT_MS and COUNT are its, START its list of runs, DOWN its list of broken GPUs (length 0: none);
+# and its SUBJECT names its node as if that spoke for itself, whoever did
 BEAT, CHECKPOINT, COUNTED = 1, 2, 3
 BEFORE_NODE, AFTER_NODE = len("ap.ev."), len(".node.heartbeat")  # of its subject: what stands around its node's name
 # ``numbers``: in, out, and the positions of columns in their blocks

@@ -24,9 +24,11 @@ from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.adapters.snapshots import DiskSnapshots
 from apportion.adapters.trusting import columns_of, state_from
 from apportion.core.engine import Core
+from apportion.core.envelope import subject_of
 from apportion.core.errors import ApportionError, LogMismatch
+from apportion.core.events import NodeHeartbeat, NodeJoined, encode_event
 from apportion.core.kernels import reports
-from tests.projections.history import HOUR_MS, MINUTE_MS, START_MS, TROUBLED
+from tests.projections.history import HOUR_MS, MINUTE_MS, START_MS, TROUBLED, job, opened
 
 needs_machine_code = pytest.mark.skipif(not reports.COMPILED, reason="Numba is told not to compile")
 
@@ -78,9 +80,8 @@ def test_segments_give_the_state_that_the_records_give(
     assert (whole.last_batch is not None) == (ticks[-1] > found[0])
 
 
-@needs_machine_code
-def test_hardly_a_heartbeat_goes_the_slow_way(tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    archived(played(3, "stored", rough=False), tmp_path, run_async, monkeypatch)
+def slow_ones(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that fills with the subjects of records that are folded from their bytes."""
     slow = list[str]()
     fold = trusting.Columns.__init__
 
@@ -90,11 +91,47 @@ def test_hardly_a_heartbeat_goes_the_slow_way(tmp_path: Path, run_async: Any, mo
         self.record = lambda position: slow.append(self._subjects[self._who[position]]) or record(position)
 
     monkeypatch.setattr(trusting.Columns, "__init__", counted)
+    return slow
+
+
+@needs_machine_code
+def test_hardly_a_heartbeat_goes_the_slow_way(tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    archived(played(3, "stored", rough=False), tmp_path, run_async, monkeypatch)
+    slow = slow_ones(monkeypatch)
     core = state_from(tmp_path)
 
     beats = sum(subject.endswith(".node.heartbeat") for subject in slow)
     assert core.state.counters.heartbeats > 900
     assert beats < core.state.counters.heartbeats // 10
+
+
+@pytest.mark.parametrize(
+    "agents",
+    [("agent-n1", "agent-n2", "agent-n3"), ("n2", "n1", "n3"), ("rack", "rack", "rack"), ("n1", "n1", "n2")],
+    ids=["of their own", "named after each other", "one for all", "some for others"],
+)
+def test_a_node_is_not_taken_for_who_speaks_for_it(
+    tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch, agents: tuple[str, str, str]
+) -> None:
+    story = opened(nodes=0)
+    names = dict(zip(("n1", "n2", "n3"), agents, strict=True))
+    for node, agent in names.items():
+        story.say(NodeJoined(node=node, pool="h100", gpus=8), agent)
+    story.say(job("w", 8), "ann")
+    for beat in range(1, 400):
+        for node, agent in names.items():
+            sick = (3,) if beat > 300 and node == "n3" else ()
+            event = NodeHeartbeat(node=node, beat=beat, busy_milli=1_000 * beat, gpus_down=sick)
+            body = encode_event(event, event_id=f"{node}.{beat}", at_ms=story.now_ms)
+            story.now_ms += 1_000
+            story.put(subject_of(agent, "node.heartbeat"), body)
+        if beat % 60 == 1:
+            story.tick()
+    logs = archived(story.logs, tmp_path, run_async, monkeypatch)
+    slow = slow_ones(monkeypatch)
+
+    assert state_from(tmp_path).snapshot() == run_async(state_at(*logs)).snapshot()
+    assert sum(subject.endswith(".node.heartbeat") for subject in slow) < (120 if reports.COMPILED else 2_000)
 
 
 def test_damage_and_what_does_not_belong_together_is_refused(
