@@ -13,14 +13,14 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-CORE = Path(__file__).resolve().parent.parent / "core"
+CORE = Path(__file__).resolve().parents[2] / "core"
 KERNELS = CORE / "kernels"
 
 
 def build_id() -> str:
     """Return 16 hex digits over the kernels' sources and the versions of numba, llvmlite and numpy."""
     digest = hashlib.sha256()
-    for path in sorted(KERNELS.glob("*.py")):
+    for path in _sources(KERNELS, "*.py"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package}=={version(package)}\0".encode())
@@ -30,9 +30,17 @@ def build_id() -> str:
 def core_id() -> str:
     """Return 16 hex digits over all sources of the core: equal ids decide equally."""
     digest = hashlib.sha256()
-    for path in sorted(CORE.rglob("*.py")):
+    for path in _sources(CORE, "**/*.py"):
         digest.update(str(path.relative_to(CORE)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _sources(folder: Path, pattern: str) -> list[Path]:
+    """Return the files meant, in order. An id over nothing would be equal for all builds, so none is an error."""
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no sources: this module was moved, or the installation is not whole")
+    return found
 
 
 def keep_kernels_apart() -> None:

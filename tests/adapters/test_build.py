@@ -1,0 +1,33 @@
+"""The ids of a build are over the sources that they speak of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from apportion.adapters.processes import build
+from apportion.core import kernels
+
+
+def test_the_ids_are_over_the_sources_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert Path(kernels.__file__).resolve().parent == build.KERNELS
+
+    ids = build.build_id(), build.core_id()
+    copy = tmp_path / "core"
+    for path in build.CORE.rglob("*.py"):
+        (copy / path.relative_to(build.CORE)).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path.relative_to(build.CORE)).write_bytes(path.read_bytes())
+    monkeypatch.setattr(build, "CORE", copy)
+    monkeypatch.setattr(build, "KERNELS", copy / "kernels")
+    assert (build.build_id(), build.core_id()) == ids
+    with (copy / "kernels" / "pack.py").open("a") as file:
+        file.write("# another\n")
+    assert build.build_id() != ids[0]
+    assert build.core_id() != ids[1]
+
+
+def test_an_id_over_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(build, "KERNELS", tmp_path)
+    with pytest.raises(FileNotFoundError, match="holds no sources"):
+        build.build_id()
