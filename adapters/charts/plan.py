@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from apportion.adapters.charts.sheet import Box, Panel, Style, document, steps, tenths
 from apportion.adapters.text import render
 
 Row = dict[str, Any]
@@ -17,11 +18,11 @@ WIDTH, LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 960, 56, 16, 60, 32, 28
 LINE_HEIGHT, AREA_HEIGHT = 400, 120
 LABEL_WIDTH, LABEL_HEIGHT = 7, 11  # of a letter; of a line of text
 COLOURS = ("#9bbfd9", "#f2c48d", "#a9d6b8", "#dcb6d0", "#e3d98b", "#b9c2d0")
-STYLE = (
-    "svg{font:12px system-ui,sans-serif;--ink:#222;--line:#b3470f;--served:#0b62a4;--grid:#8884;--edge:#fff}"
-    "@media (prefers-color-scheme:dark){svg{--ink:#ddd;--line:#f0a070;--served:#4a97d0;--edge:#161616}}"
-    "text{fill:var(--ink)}.grid{stroke:var(--grid)}.need{fill:none;stroke:var(--line);stroke-width:2}"
-    ".served{fill:var(--served)}.job{stroke:var(--edge)}.label{font-size:10px;fill:#111}"
+STYLE = Style(
+    light="--line:#b3470f;--served:#0b62a4;--edge:#fff",
+    dark="--line:#f0a070;--served:#4a97d0;--edge:#161616",
+    rules=".need{fill:none;stroke:var(--line);stroke-width:2}.served{fill:var(--served)}.job{stroke:var(--edge)}"
+    ".label{font-size:10px;fill:#111}",
 )
 
 
@@ -35,19 +36,18 @@ def chart(plan: Row, jobs: Sequence[Row], services: Sequence[Row]) -> str:
     if services:
         legend += "; below: GPUs that services are to hold, and what they need as a line"
     height = TOP + LINE_HEIGHT + (BETWEEN + AREA_HEIGHT if services else 0) + BOTTOM
-    parts = [_grid(plan["gpus"], TOP, LINE_HEIGHT)]
+    line = _panel(plan, TOP, LINE_HEIGHT, plan["gpus"])
+    parts = [line.grid(_marks(plan["gpus"]))]
     budgets = list(dict.fromkeys(row["budget"] for row in planned))
     parts += [_block(plan, row, COLOURS[budgets.index(row["budget"]) % len(COLOURS)]) for row in planned]
+    below = line
     if services:
-        parts.append(_area(plan, held, needs))
-    parts.append(_hours(plan, height - BOTTOM))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="t d">\n'
-        f'<title id="t">{escape(title)}</title>\n<desc id="d">{escape(words(plan, jobs, services))}</desc>\n'
-        f"<style>{STYLE}</style>\n"
-        f'<text x="{LEFT}" y="18" font-size="14" font-weight="600">{escape(title)}</text>\n'
-        f'<text x="{LEFT}" y="36">{escape(legend)}</text>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+        most = max(*held, *needs, 1)
+        below, every = _panel(plan, TOP + LINE_HEIGHT + BETWEEN, AREA_HEIGHT, most), range(plan["steps"])
+        parts += [below.grid(_marks(most)), below.area("served", steps(every, 1, held)), below.line("need", steps(every, 1, needs))]
+    hours = range(0, plan["steps"], max(1, plan["steps"] // 12))
+    parts.append(below.instants((step, render.when(plan["from_ms"] + step * plan["step_ms"])[11:16]) for step in hours))
+    return document(WIDTH, height, LEFT, STYLE, (title, legend), words(plan, jobs, services), parts)
 
 
 def words(plan: Row, jobs: Sequence[Row], services: Sequence[Row]) -> str:
@@ -72,8 +72,13 @@ def _sums(plan: Row, services: Sequence[Row], name: str) -> list[int]:
     return sums
 
 
-def _x(plan: Row, step: int) -> str:
-    return _tenth(LEFT * 10 + step * (WIDTH - LEFT - RIGHT) * 10 // plan["steps"])
+def _panel(plan: Row, top: int, tall: int, most: int) -> Panel:
+    return Panel(Box(LEFT, WIDTH - RIGHT, top, top + tall), 0, plan["steps"], most)
+
+
+def _marks(most: int) -> list[tuple[int, str]]:
+    step = next((size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if size * 8 >= most), 1_024)
+    return [(gpus, str(gpus)) for gpus in range(0, most + 1, step)]
 
 
 def _block(plan: Row, row: Row, colour: str) -> str:
@@ -84,46 +89,10 @@ def _block(plan: Row, row: Row, colour: str) -> str:
     x = LEFT * 10 + row["start"] * (WIDTH - LEFT - RIGHT) * 10 // plan["steps"]
     name = escape(row["workload"])
     drawn = (
-        f'<rect class="job" x="{_tenth(x)}" y="{_tenth(top)}" width="{_tenth(wide)}" height="{_tenth(tall)}" fill="{colour}">'
+        f'<rect class="job" x="{tenths(x)}" y="{tenths(top)}" width="{tenths(wide)}" height="{tenths(tall)}" fill="{colour}">'
         f"<title>{name}</title></rect>"
     )
     if len(row["workload"]) * LABEL_WIDTH * 10 <= wide and tall >= LABEL_HEIGHT * 10:  # a label that does not fit is in the title
-        drawn += f'<text class="label" x="{_tenth(x + 30)}" y="{_tenth(top + tall // 2 + 35)}">{name}</text>'
+        drawn += f'<text class="label" x="{tenths(x + 30)}" y="{tenths(top + tall // 2 + 35)}">{name}</text>'
     return drawn
 
-
-def _area(plan: Row, held: Sequence[int], needs: Sequence[int]) -> str:
-    top, most = TOP + LINE_HEIGHT + BETWEEN, max(*held, *needs, 1)
-
-    def y(gpus: int) -> str:
-        return _tenth((top + AREA_HEIGHT) * 10 - gpus * AREA_HEIGHT * 10 // most)
-
-    outline = " ".join(f"{_x(plan, step)},{y(gpus)} {_x(plan, step + 1)},{y(gpus)}" for step, gpus in enumerate(held))
-    line = " ".join(f"{_x(plan, step)},{y(gpus)} {_x(plan, step + 1)},{y(gpus)}" for step, gpus in enumerate(needs))
-    return (
-        _grid(most, top, AREA_HEIGHT)
-        + f'\n<polygon class="served" points="{_x(plan, 0)},{y(0)} {outline} {_x(plan, plan["steps"])},{y(0)}"/>'
-        + f'\n<polyline class="need" points="{line}"/>'
-    )
-
-
-def _grid(most: int, top: int, height: int) -> str:
-    step = next((size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if size * 8 >= most), 1_024)
-    marks = [(gpus, _tenth((top + height) * 10 - gpus * height * 10 // most)) for gpus in range(0, most + 1, step)]
-    return "\n".join(
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>'
-        f'<text x="{LEFT - 6}" y="{y}" dy="4" text-anchor="end">{gpus}</text>'
-        for gpus, y in marks
-    )
-
-
-def _hours(plan: Row, bottom: int) -> str:
-    every = max(1, plan["steps"] // 12)
-    return "\n".join(
-        f'<text x="{_x(plan, step)}" y="{bottom + 18}">{render.when(plan["from_ms"] + step * plan["step_ms"])[11:16]}</text>'
-        for step in range(0, plan["steps"], every)
-    )
-
-
-def _tenth(tenths: int) -> str:
-    return f"{tenths // 10}.{tenths % 10}"

@@ -5,9 +5,10 @@ Pure functions of the outcomes. Solid lines are what was, dashed lines what was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from apportion.adapters.charts.svg import COLOURS, REST, Picture, Point
+from apportion.adapters.charts.waits import axes
 from apportion.adapters.comparing.playing import WAIT_BOUNDS_MS, Outcome
 from apportion.adapters.comparing.story import Story
 from apportion.core.units import MS_PER_DAY, PPM
@@ -16,9 +17,6 @@ SHOWN = 4  # programs with a line of their own
 WIDTH = 960
 LEFT, RIGHT, TOP = 64, 24, 88
 PANEL_HEIGHT, PANEL_GAP = 150, 46
-WAIT_MARKS = ((1, "1 min"), (10, "10 min"), (60, "1 h"), (360, "6 h"), (1_440, "1 d"), (4_320, "3 d"), (10_080, "7 d"))
-
-Scale = Callable[[float], float]
 
 
 def shares_over_time(story: Story, outcomes: Sequence[Outcome]) -> str:
@@ -91,25 +89,11 @@ def waiting_times(story: Story, outcomes: Sequence[Outcome]) -> str:
     picture = Picture(WIDTH, height, "Waiting time to the first start")
     picture.text((LEFT, 30), "Waiting time to the first start", css="title")
     _legend(picture, [(outcome.policy, COLOURS[number]) for number, outcome in enumerate(outcomes)], LEFT, 56)
-    note = f"{story.source}, demand {story.demand_milli / 1_000:.1f} x capacity; who still waits at the end is counted"
+    note = f"{story.source}, demand {story.demand_milli / 1_000:.1f} x capacity"
     picture.text((WIDTH - RIGHT, 56), note, anchor="end", css="note")
-    above, below, right = 80.0, height - 56.0, float(WIDTH - RIGHT)
-    marks = [mark for mark in WAIT_MARKS if mark[0] * 60_000 <= max(story.world.length_ms, 2 * MS_PER_DAY)]
-    x = _logarithmic(60_000, marks[-1][0] * 60_000, LEFT, right)
-
-    def y(ppm: float) -> float:
-        return below - (below - above) * ppm / PPM
-
-    for ppm in range(0, PPM + 1, 200_000):
-        picture.line((LEFT, y(ppm)), (right, y(ppm)), "grid")
-        picture.text((LEFT - 8, y(ppm) + 4), f"{ppm // 10_000} %", anchor="end")
-    for minutes, name in marks:
-        picture.line((x(minutes * 60_000), above), (x(minutes * 60_000), below + 4), "grid")
-        picture.text((x(minutes * 60_000), below + 20), name, anchor="middle")
-    picture.line((LEFT, below), (right, below))
-    picture.text(((LEFT + right) / 2, below + 42), "waited at most", anchor="middle")
+    above, below = 80.0, height - 56.0
+    x, y, last_ms = axes(picture, LEFT, WIDTH - RIGHT, above, below, story.world.length_ms)
     picture.text((18, (above + below) / 2), "workloads started", anchor="middle", turned=True)
-    last_ms = marks[-1][0] * 60_000
     for number, outcome in enumerate(outcomes):
         points = [
             (x(bound), y(ppm))
@@ -118,12 +102,6 @@ def waiting_times(story: Story, outcomes: Sequence[Outcome]) -> str:
         ]
         picture.curve(points, COLOURS[number])
     return picture.render()
-
-
-def _logarithmic(low: float, high: float, left: float, right: float) -> Scale:
-    from math import log
-
-    return lambda value: left + (right - left) * log(value / low) / log(high / low)
 
 
 def _legend(picture: Picture, names: Sequence[tuple[str, str]], left: float, below: float) -> None:

@@ -6,20 +6,19 @@ Pure functions of a difference. Dashed is history, solid is the what-if.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import log
 
 from apportion.adapters.charts.svg import COLOURS, REST, Picture
+from apportion.adapters.charts.waits import axes
 from apportion.adapters.comparing.waits import kaplan_meier
 from apportion.adapters.text import render
 from apportion.adapters.whatif.difference import Difference
 from apportion.adapters.whatif.measures import Measured, Spell
-from apportion.core.units import MS_PER_DAY, MS_PER_HOUR, PPM
+from apportion.core.units import MS_PER_DAY, MS_PER_HOUR
 
 SHOWN = 5  # budgets with a line of their own
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 960, 120, 64, 40, 112, 44
 WORDS_MAX = 140  # letters of a line of notes
 BUCKETS = 160
-MARKS = ((1, "1 min"), (10, "10 min"), (60, "1 h"), (360, "6 h"), (1_440, "1 d"), (4_320, "3 d"), (10_080, "7 d"), (43_200, "30 d"))
 
 
 def held(found: Difference) -> str:
@@ -110,24 +109,8 @@ def waits(found: Difference) -> str:
     height = 436
     picture = Picture(WIDTH, height, "Waiting time to the first start, history and what-if")
     _heading(picture, "Waiting time to the first start", found)
-    above, below, right = 96.0, height - 56.0, float(WIDTH - RIGHT)
-    length_ms = max(2 * MS_PER_DAY, found.before.to_ms - found.before.from_ms)
-    marks = [mark for mark in MARKS if mark[0] * 60_000 <= length_ms]
-    last_ms = marks[-1][0] * 60_000
-
-    def x(wait_ms: float) -> float:
-        return LEFT + (right - LEFT) * log(max(wait_ms, 60_000) / 60_000) / log(last_ms / 60_000)
-
-    def y(ppm: float) -> float:
-        return below - (below - above) * ppm / PPM
-
-    for ppm in range(0, PPM + 1, 200_000):
-        picture.line((LEFT, y(ppm)), (right, y(ppm)), "grid")
-        picture.text((LEFT - 8, y(ppm) + 4), f"{ppm // 10_000} %", anchor="end")
-    for minutes, name in marks:
-        picture.line((x(minutes * 60_000), above), (x(minutes * 60_000), below + 4), "grid")
-        picture.text((x(minutes * 60_000), below + 20), name, anchor="middle")
-    picture.text(((LEFT + right) / 2, below + 42), "waited at most (who still waits at the end is counted)", anchor="middle")
+    length_ms = found.before.to_ms - found.before.from_ms
+    x, y, last_ms = axes(picture, LEFT, WIDTH - RIGHT, 96.0, height - 56.0, length_ms)
     for one, shade, dash in ((found.before, REST, "4 4"), (found.after, COLOURS[0], "")):
         ended = [wait_ms for wait_ms, is_open in one.waited if not is_open]
         still = [wait_ms for wait_ms, is_open in one.waited if is_open]
