@@ -6,7 +6,6 @@ of its leader it names one run's processes and nobody else's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -25,16 +24,8 @@ class Process(NamedTuple):
 
 def processes() -> Iterator[Process]:
     """Yield the living processes of this machine; zombies are not."""
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stat:
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != b"Z":
-            yield Process(int(name), int(fields[3]), int(fields[19]), int(fields[11]) + int(fields[12]))
+    for pid, fields in shim.living():
+        yield Process(pid, int(fields[3]), int(fields[19]), int(fields[11]) + int(fields[12]))
 
 
 def session_members(started: Started) -> list[tuple[int, int]]:

@@ -26,7 +26,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 LEFTOVER_GRACE_MS = 2_000  # what helpers of a command that ended by itself get before SIGKILL
@@ -274,13 +274,12 @@ def signal_verified(pid: int, start: int, how: signal.Signals) -> bool:
     return True
 
 
-def descendants(root: int) -> list[tuple[int, int]]:
-    """Return ``(pid, start ticks)`` of the living descendants of ``root`` from one reading of /proc; [] without it."""
-    children: dict[int, list[tuple[int, int]]] = {}
+def living() -> Iterator[tuple[int, list[bytes]]]:
+    """Yield each living process, no zombies: its pid, and the fields of its ``stat`` after the name; nothing without /proc."""
     try:
         names = os.listdir("/proc")
     except OSError:
-        return []
+        return
     for name in names:
         if not name.isdigit():
             continue
@@ -290,7 +289,14 @@ def descendants(root: int) -> list[tuple[int, int]]:
         except OSError:
             continue
         if fields[0] != b"Z":
-            children.setdefault(int(fields[1]), []).append((int(name), int(fields[19])))
+            yield int(name), fields
+
+
+def descendants(root: int) -> list[tuple[int, int]]:
+    """Return ``(pid, start ticks)`` of the living descendants of ``root`` from one reading of /proc; [] without it."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for pid, fields in living():
+        children.setdefault(int(fields[1]), []).append((pid, int(fields[19])))
     found: list[tuple[int, int]] = []
     ahead = [root]
     while ahead:

@@ -12,7 +12,7 @@ import typer
 
 from apportion.adapters.cli import arguments, budget_show
 from apportion.adapters.cli.asking import opened
-from apportion.adapters.cli.deciding import known_of, send
+from apportion.adapters.cli.deciding import written
 from apportion.adapters.cli.finding import one_pool
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.publishing import checked
@@ -137,10 +137,8 @@ async def set_(
             users=users,
             reason=place.reason,
         )
-        if place.dry_run:
-            return await known_of(source, place, event, budget=budget)
         subject = f"budget {budget} at {render.percent(share)} of its parent{_span(from_, until)}"
-        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
+        return await written(source, place, event, _OPTIONS, subject, {"budget": budget})
 
 
 async def grant(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = "") -> Answer:
@@ -151,10 +149,8 @@ async def grant(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = ""
         event = checked(
             BudgetGranted, _OPTIONS, pool=await one_pool(source, pool), budget=budget, gpu_us=hours, reason=place.reason
         )
-        if place.dry_run:
-            return await known_of(source, place, event, budget=budget)
         subject = f"{render.gpu_time(hours)} for {budget}"
-        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
+        return await written(source, place, event, _OPTIONS, subject, {"budget": budget})
 
 
 async def withdraw(place: WritePlace, budget: Budget, hours: Hours, pool: Pool = "") -> Answer:
@@ -165,10 +161,8 @@ async def withdraw(place: WritePlace, budget: Budget, hours: Hours, pool: Pool =
         event = checked(
             BudgetWithdrawn, _OPTIONS, pool=await one_pool(source, pool), budget=budget, gpu_us=hours, reason=place.reason
         )
-        if place.dry_run:
-            return await known_of(source, place, event, budget=budget)
         subject = f"{render.gpu_time(hours)} taken back from {budget}"
-        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
+        return await written(source, place, event, _OPTIONS, subject, {"budget": budget})
 
 
 def _span(from_ms: int | None, until_ms: int | None) -> str:
@@ -215,11 +209,9 @@ async def plan(
             until_ms=until or 0,
             reason=place.reason,
         )
-        if place.dry_run:
-            return await known_of(source, place, event, budget=budget)
         each = {"month": " every month", "quarter": " every quarter", "once": ""}[period]
         subject = f"{render.gpu_time(hours)}{each} for {budget}{_span(from_, until)}"
-        return (await send(source, place, event, _OPTIONS)).answer(subject=subject, budget=budget)
+        return await written(source, place, event, _OPTIONS, subject, {"budget": budget})
 
 
 async def transfer(
@@ -242,11 +234,7 @@ async def transfer(
             gpu_us=hours,
             reason=place.reason,
         )
-        if place.dry_run:
-            return await known_of(source, place, event, budget=from_)
-        return (await send(source, place, event, _OPTIONS)).answer(
-            subject=f"{render.gpu_time(hours)} from {from_} to {to}", budget=from_
-        )
+        return await written(source, place, event, _OPTIONS, f"{render.gpu_time(hours)} from {from_} to {to}", {"budget": from_})
 
 
 async def close(place: WritePlace, budget: Budget, pool: Pool = "") -> Answer:
@@ -255,9 +243,7 @@ async def close(place: WritePlace, budget: Budget, pool: Pool = "") -> Answer:
 
     async with opened(place) as source:
         event = checked(BudgetClosed, _OPTIONS, pool=await one_pool(source, pool), budget=budget, reason=place.reason)
-        if place.dry_run:
-            return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event, _OPTIONS)).answer(subject=f"close {budget}", budget=budget)
+        return await written(source, place, event, _OPTIONS, f"close {budget}", {"budget": budget})
 
 
 async def member_grant(
@@ -279,11 +265,7 @@ async def member_grant(
         event = checked(
             MemberGranted, _OPTIONS, budget=budget, member=member, role=role, weight_milli=weight, reason=place.reason
         )
-        if place.dry_run:
-            return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event, _OPTIONS)).answer(
-            subject=f"{member} to {role} {budget}", budget=budget
-        )
+        return await written(source, place, event, _OPTIONS, f"{member} to {role} {budget}", {"budget": budget})
 
 
 async def member_revoke(place: WritePlace, budget: Budget, member: Member, role: Role = "charge") -> Answer:
@@ -292,8 +274,4 @@ async def member_revoke(place: WritePlace, budget: Budget, member: Member, role:
 
     async with opened(place) as source:
         event = checked(MemberRevoked, _OPTIONS, budget=budget, member=member, role=role, reason=place.reason)
-        if place.dry_run:
-            return await known_of(source, place, event, budget=budget)
-        return (await send(source, place, event, _OPTIONS)).answer(
-            subject=f"{member} no longer to {role} {budget}", budget=budget
-        )
+        return await written(source, place, event, _OPTIONS, f"{member} no longer to {role} {budget}", {"budget": budget})

@@ -135,6 +135,20 @@ def decision_of(row: dict[str, Any]) -> dict[str, Any]:
     return {"type": row["type"], "time_ms": row["time_ms"], **(row["body"] if isinstance(row["body"], dict) else {})}
 
 
+async def written(
+    source: Opened, place: WritePlace, event: Event, options: Mapping[str, str], subject: str, about: Mapping[str, Any],
+    **named: Any,
+) -> Answer:  # fmt: skip
+    """Publish the event and return what was decided of ``subject``; for a dry run what is known now, and nothing is published.
+
+    ``about`` is what the event touches; it stands in the answer's document, or what is ``named`` does in its place.
+    """
+    if place.dry_run:
+        return await known_of(source, place, event, **about)
+    outcome = await send(source, place, event, options, workload=about.get("workload", ""))
+    return outcome.answer(subject=subject, **(named or about))
+
+
 async def known_of(source: Opened, place: WritePlace, event: Event, **about: Any) -> Answer:
     """Return the dry run: the event, and what is known now about what it touches. Nothing is decided by it."""
     document = event_document(place, event)

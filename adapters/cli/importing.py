@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +20,18 @@ from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.import_report import Outcome, told
 from apportion.adapters.cli.imported import HistoryFile, explained, opened
 from apportion.adapters.cli.output import Answer
-from apportion.adapters.cli.verbs import Place, moment, one_of, table_verb, verb, write_verb
+from apportion.adapters.cli.verbs import (
+    PLACE_OPTIONS,
+    Place,
+    Verb,
+    command_of,
+    moment,
+    one_of,
+    table_verb,
+    verb,
+    where,
+    write_verb,
+)
 
 if TYPE_CHECKING:
     from apportion.adapters.imports.attempt import Read
@@ -40,7 +52,7 @@ Cluster = Annotated[
 ZoneName = Annotated[
     str,
     typer.Option(
-        "--zone", metavar="ZONE", help="Of times without zone, and of days: Europe/Berlin, UTC, -08:00 [default: UTC]"
+        "--zone", metavar="ZONE", help="Of times without zone, and of days: Europe/Berlin, UTC, -08:00"
     ),
 ]
 Until = Annotated[
@@ -69,9 +81,9 @@ def add_to(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Other schedulers' history and budgets: sacct, swf, csv, budgets.",
     )
-    group.command("sacct")(verb(sacct))
-    group.command("swf")(verb(swf))
-    group.command("csv")(verb(csv))
+    group.command("sacct")(_import_verb(sacct))
+    group.command("swf")(_import_verb(swf))
+    group.command("csv")(_import_verb(csv))
     group.command("budgets")(write_verb(importing_budgets.budgets))
     group.command("units")(verb(imported.units))
     group.command("usage")(table_verb(imported.usage_))
@@ -80,79 +92,82 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="import", rich_help_panel=PANEL)
 
 
-class Wanted(NamedTuple):
-    """What the user asked for beside the file, alike for all formats."""
+@dataclass(frozen=True)
+class ImportPlace(Place):
+    """Where the history goes, and what is wished beside, alike for all formats."""
 
-    path: Path
-    cluster: str
-    until_ms: int | None
-    history: Path | None
-    jobs: Path | None
-    budget_by: str
-    dry_run: bool
+    cluster: str = ""
+    history: Path | None = None
+    jobs: Path | None = None
+    budget_by: str = "account"
+    dry_run: bool = False
+
+    def named(self, file: Path) -> str:
+        """Return whose history a file is where it does not say."""
+        return self.cluster or Path(file.name.removesuffix(".gz")).stem or file.name
+
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "cluster": (Cluster, ""), "history": (HistoryFile, None), "jobs": (JobsFile, None), "budget_by": (BudgetBy, "account"),
+    "dry_run": (DryRun, False),
+}  # fmt: skip
+
+
+def _import_verb(function: Verb) -> Callable[..., int]:
+    """Return the function as an import: into which history, of whose jobs, and what to write of them."""
+
+    def place(options: dict[str, Any]) -> ImportPlace:
+        return ImportPlace(*where(options), **{name: options[name] for name in _OPTIONS})
+
+    return command_of(function, {**_OPTIONS, **PLACE_OPTIONS}, place)
 
 
 async def sacct(
-    place: Place,
+    place: ImportPlace,
     file: File,
     columns: Annotated[
         str, typer.Option("--columns", metavar="NAMES", help="Of a dump without heading: JobIDRaw,Cluster,...")
     ] = "",
     separator: Annotated[str, typer.Option("--separator", metavar="CHAR", help="Between fields")] = "|",
-    cluster: Cluster = "",
     zone: ZoneName = "UTC",
     until: Until = None,
-    history: HistoryFile = None,
-    jobs: JobsFile = None,
-    budget_by: BudgetBy = "account",
-    dry_run: DryRun = False,
 ) -> Answer:
     """Import Slurm's accounting: `sacct -a -X -D -P --format=...AllocTRES`."""
     from apportion.adapters.imports import sacct as format_
 
-    wanted = Wanted(file, cluster or _stem(file), until, history, jobs, budget_by, dry_run)
-    if len(separator) != 1:
-        raise usage(f"--separator {separator!r} is not one character", "such as --separator ';'")
     order = [name for name in columns.split(",") if name.strip()]
-    where = _zone(zone)
+    between, days = _one_character("--separator", separator), _zone(zone)
 
     def read(lines: Iterable[Line], intake: Intake) -> Iterator[Read]:
-        return format_.read(lines, where, wanted.cluster, intake.note, order, separator)
+        return format_.read(lines, days, place.named(file), intake.note, order, between)
 
-    return _imported(place, wanted, where, "sacct", read)
+    return _imported(place, file, days, "sacct", read, until)
 
 
 async def swf(
-    place: Place,
+    place: ImportPlace,
     file: File,
     as_gpus: Annotated[bool, typer.Option("--as-gpus", help="Count a processor of the log as a GPU")] = False,
-    cluster: Cluster = "",
     zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="Of days [default: the log's own]")] = "",
-    history: HistoryFile = None,
-    jobs: JobsFile = None,
-    budget_by: BudgetBy = "account",
-    dry_run: DryRun = False,
 ) -> Answer:
     """Import a log of the Parallel Workloads Archive (.swf, .swf.gz)."""
     from apportion.adapters.imports import swf as format_
     from apportion.adapters.imports.lines import lines_of
 
-    wanted = Wanted(file, cluster or _stem(file), None, history, jobs, budget_by, dry_run)
     with explained(file):
         header = format_.header_of(lines_of(file))
-    where = _zone(zone or header.zone or "UTC")
+    days = _zone(zone or header.zone or "UTC")
 
     def read(lines: Iterable[Line], intake: Intake) -> Iterator[Read]:
-        return format_.read(lines, header, wanted.cluster, intake.note, as_gpus)
+        return format_.read(lines, header, place.named(file), intake.note, as_gpus)
 
     stated = {name: header.number(name) for name in ("MaxJobs", "MaxRecords", "MaxProcs", "MaxNodes")}
-    return _imported(
-        place, wanted, where, "swf", read, {name: value for name, value in stated.items() if value is not None}
-    )
+    known = {name: value for name, value in stated.items() if value is not None}
+    return _imported(place, file, days, "swf", read, stated=known)
 
 
 async def csv(
-    place: Place,
+    place: ImportPlace,
     file: File,
     map_: Annotated[
         str,
@@ -161,13 +176,8 @@ async def csv(
         ),
     ],
     delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHAR", help="Between fields")] = ",",
-    cluster: Cluster = "",
     zone: ZoneName = "UTC",
     until: Until = None,
-    history: HistoryFile = None,
-    jobs: JobsFile = None,
-    budget_by: BudgetBy = "account",
-    dry_run: DryRun = False,
 ) -> Answer:
     """Import any CSV of jobs, its columns named by --map."""
     from apportion.adapters.imports import mapped
@@ -176,23 +186,21 @@ async def csv(
         mapping = mapped.parse_map(map_)
     except ValueError as error:
         raise usage(f"--map: {error}") from None
-    if len(delimiter) != 1:
-        raise usage(f"--delimiter {delimiter!r} is not one character", "such as --delimiter ';'")
-    wanted = Wanted(file, cluster or _stem(file), until, history, jobs, budget_by, dry_run)
-    where = _zone(zone)
+    between, days = _one_character("--delimiter", delimiter), _zone(zone)
 
     def read(lines: Iterable[Line], intake: Intake) -> Iterator[Read]:
-        return mapped.read(lines, mapping, where, wanted.cluster, intake.note, delimiter)
+        return mapped.read(lines, mapping, days, place.named(file), intake.note, between)
 
-    return _imported(place, wanted, where, "csv", read)
+    return _imported(place, file, days, "csv", read, until)
 
 
 def _imported(
-    place: Place,
-    wanted: Wanted,
+    place: ImportPlace,
+    path: Path,
     zone: Zone,
     kind: str,
     read: Callable[[Iterable[Line], Intake], Iterator[Read]],
+    until_ms: int | None = None,
     stated: dict[str, int] | None = None,
 ) -> Answer:
     """Run one import and tell what became of it."""
@@ -202,11 +210,10 @@ def _imported(
     from apportion.projections.imported.usage import Asked, kinds, usage
 
     intake = Intake()
-    path = wanted.path
     with explained(path):
         size_bytes = size_of(path)
         with (
-            opened(place, wanted.history, in_memory=wanted.dry_run) as store,
+            opened(place, place.history, in_memory=place.dry_run) as store,
             Meter(path.name, size_bytes, quiet=place.as_json) as meter,
         ):
             about = {"name": path.name, "kind": kind}
@@ -216,28 +223,30 @@ def _imported(
                 store,
                 zone,
                 about,
-                until_ms=wanted.until_ms,
+                until_ms=until_ms,
                 now_ms=time.time_ns() // 1_000_000,
             )
             totals = [row for row in usage(store.con, Asked(by=("cluster",))) if row["cluster"] in intake.clusters]
             found = kinds(store.con)
-            jobs = _jobs(wanted, store, intake)
-    return told(Outcome(path, wanted.dry_run, wanted.jobs, zone.name, totals, found, jobs, stated or {}), intake)
+            jobs = _jobs(place, store, intake)
+    return told(Outcome(path, place.dry_run, place.jobs, zone.name, totals, found, jobs, stated or {}), intake)
 
 
-def _jobs(wanted: Wanted, store: History, intake: Intake) -> int | None:
+def _jobs(place: ImportPlace, store: History, intake: Intake) -> int | None:
     from apportion.adapters.imports import jobs
 
-    if wanted.jobs is None:
+    if place.jobs is None:
         return None
     try:
-        return jobs.written(wanted.jobs, jobs.chosen(store, intake.clusters, wanted.budget_by))
+        return jobs.written(place.jobs, jobs.chosen(store, intake.clusters, place.budget_by))
     except OSError as error:
-        raise usage(f"--jobs {wanted.jobs}: {error.strerror or error}", "name a file that can be written") from None
+        raise usage(f"--jobs {place.jobs}: {error.strerror or error}", "name a file that can be written") from None
 
 
-def _stem(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).stem or path.name
+def _one_character(option: str, text: str) -> str:
+    if len(text) != 1:
+        raise usage(f"{option} {text!r} is not one character", f"such as {option} ';'")
+    return text
 
 
 def _zone(name: str) -> Zone:

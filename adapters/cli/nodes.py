@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from apportion.adapters.cli.asking import Opened, opened
-from apportion.adapters.cli.deciding import known_of, send
+from apportion.adapters.cli.deciding import written
 from apportion.adapters.cli.emptying import drain, drain_words, show
 from apportion.adapters.cli.finding import node_of
 from apportion.adapters.cli.output import Answer, Section
@@ -92,10 +92,8 @@ async def cordon(place: WritePlace, node: Node) -> Answer:
     async with opened(place) as source:
         await node_of(source, node)
         event = checked(NodeCordoned, _OPTIONS, node=node, reason=place.reason)
-        if place.dry_run:
-            return await known_of(source, place, event, node=node)
-        answer = (await send(source, place, event, _OPTIONS)).answer(subject=f"cordon {node}", node=node)
-        answer.lines += await _still_running(source, node)
+        answer = await written(source, place, event, _OPTIONS, f"cordon {node}", {"node": node})
+        answer.lines += [] if place.dry_run else await _still_running(source, node)
         return answer
 
 
@@ -106,9 +104,7 @@ async def uncordon(place: WritePlace, node: Node) -> Answer:
     async with opened(place) as source:
         await node_of(source, node)
         event = checked(NodeUncordoned, _OPTIONS, node=node, reason=place.reason)
-        if place.dry_run:
-            return await known_of(source, place, event, node=node)
-        return (await send(source, place, event, _OPTIONS)).answer(subject=f"uncordon {node}", node=node)
+        return await written(source, place, event, _OPTIONS, f"uncordon {node}", {"node": node})
 
 
 async def _still_running(source: Opened, node: str) -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from apportion.adapters.cli import arguments
 from apportion.adapters.cli.asking import opened
-from apportion.adapters.cli.deciding import known_of, send
+from apportion.adapters.cli.deciding import written
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import one_pool
 from apportion.adapters.cli.output import Answer
@@ -174,6 +174,4 @@ async def set_(
         raise usage("no rule is named, so nothing would change", "name one, such as --quantum 1h")
     async with opened(place) as source:
         event = checked(PolicyActivated, _OPTIONS, pool=await one_pool(source, pool), reason=place.reason, **changes)
-        if place.dry_run:
-            return await known_of(source, place, event, pools=[pool])
-        return (await send(source, place, event, _OPTIONS)).answer(subject=f"policy of {pool}", pool=pool)
+        return await written(source, place, event, _OPTIONS, f"policy of {pool}", {"pools": [pool]}, pool=pool)

@@ -155,7 +155,7 @@ _TIMEOUT = Annotated[
     ),
 ]
 
-_PLACE_OPTIONS: dict[str, tuple[Any, Any]] = {"dir_": (_DIR, None), "server": (_SERVER, ""), "json_": (_JSON, False)}
+PLACE_OPTIONS: dict[str, tuple[Any, Any]] = {"dir_": (_DIR, None), "server": (_SERVER, ""), "json_": (_JSON, False)}
 _READ_OPTIONS: dict[str, tuple[Any, Any]] = {
     "csv_": (_CSV, False), "only": (_ONLY, None), "at": (_AT, None), "seq": (_SEQ, None), "max_lag": (_MAX_LAG, None)
 }  # fmt: skip
@@ -202,27 +202,23 @@ def _format(options: dict[str, Any]) -> Format:
 
 
 def _place(options: dict[str, Any]) -> Place:
-    return Place(Home.of(options["dir_"]), server_now(options["server"]), _format(options))
+    return Place(*where(options))
+
+
+def where(options: dict[str, Any]) -> tuple[Home, str, Format]:
+    """Return what ``PLACE_OPTIONS`` say."""
+    return Home.of(options["dir_"]), server_now(options["server"]), _format(options)
 
 
 def _read_place(options: dict[str, Any]) -> ReadPlace:
     if options["at"] is not None and options["seq"] is not None:
         raise usage("--at and --seq cannot both be given", "choose one of them")
-    return ReadPlace(
-        Home.of(options["dir_"]),
-        server_now(options["server"]),
-        _format(options),
-        at_ms=options["at"],
-        seq=options["seq"],
-        max_lag_s=options["max_lag"],
-    )
+    return ReadPlace(*where(options), at_ms=options["at"], seq=options["seq"], max_lag_s=options["max_lag"])
 
 
 def _write_place(options: dict[str, Any]) -> WritePlace:
     return WritePlace(
-        Home.of(options["dir_"]),
-        server_now(options["server"]),
-        _format(options),
+        *where(options),
         principal=principal_now(options["as_"]),
         reason=options["reason"],
         dry_run=options["dry_run"],
@@ -231,7 +227,7 @@ def _write_place(options: dict[str, Any]) -> WritePlace:
     )
 
 
-def _command(
+def command_of(
     function: Verb, options: dict[str, tuple[Any, Any]], make_place: Callable[[dict[str, Any]], Place]
 ) -> Callable[..., int]:
     """Return a command whose parameters are the function's own, without its place, and then ``options``."""
@@ -261,23 +257,23 @@ def _command(
 
 def verb(function: Verb) -> Callable[..., int]:
     """Return the function as a command with ``--dir``, ``--server`` and ``--json``."""
-    return _command(function, _PLACE_OPTIONS, _place)
+    return command_of(function, PLACE_OPTIONS, _place)
 
 
 def read_verb(function: Verb) -> Callable[..., int]:
     """Return the function as a read: CSV, fields, ``--at`` or ``--seq``, and ``--max-lag``."""
-    return _command(function, {**_PLACE_OPTIONS, **_READ_OPTIONS}, _read_place)
+    return command_of(function, {**PLACE_OPTIONS, **_READ_OPTIONS}, _read_place)
 
 
 def table_verb(function: Verb) -> Callable[..., int]:
     """Return the function as a command with a table: CSV and fields, but no other moment than the data's own."""
     options = {name: _READ_OPTIONS[name] for name in ("csv_", "only")}
-    return _command(function, {**_PLACE_OPTIONS, **options}, _place)
+    return command_of(function, {**PLACE_OPTIONS, **options}, _place)
 
 
 def write_verb(function: Verb) -> Callable[..., int]:
     """Return the function as a write: who acts, why, dry run, detach, timeout."""
-    return _command(function, {**_PLACE_OPTIONS, **_WRITE_OPTIONS}, _write_place)
+    return command_of(function, {**PLACE_OPTIONS, **_WRITE_OPTIONS}, _write_place)
 
 
 def finish(answer: Answer, place: Place) -> int:

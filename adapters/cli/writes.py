@@ -14,7 +14,7 @@ import typer
 from apportion.adapters.cli import services, wishes
 from apportion.adapters.cli.ahead import dry_run
 from apportion.adapters.cli.asking import opened
-from apportion.adapters.cli.deciding import follow, known_of, send
+from apportion.adapters.cli.deciding import follow, send, written
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.finding import pools_of, workload_of
 from apportion.adapters.cli.output import Answer
@@ -187,9 +187,7 @@ async def cancel(place: WritePlace, job: Job) -> Answer:
     async with opened(place) as source:
         workload = (await workload_of(source, job))["workload"]
         event = checked(WorkloadCancelled, _OPTIONS, workload=workload, reason=place.reason)
-        if place.dry_run:
-            return await known_of(source, place, event, workload=workload)
-        return (await send(source, place, event, _OPTIONS, workload=workload)).answer(subject=workload, job=workload)
+        return await written(source, place, event, _OPTIONS, workload, {"workload": workload}, job=workload)
 
 
 async def reprioritize(
@@ -203,6 +201,4 @@ async def reprioritize(
     async with opened(place) as source:
         workload = (await workload_of(source, job))["workload"]
         event = checked(WorkloadReprioritized, _OPTIONS, workload=workload, priority=priority, reason=place.reason)
-        if place.dry_run:
-            return await known_of(source, place, event, workload=workload)
-        return (await send(source, place, event, _OPTIONS, workload=workload)).answer(subject=workload, job=workload)
+        return await written(source, place, event, _OPTIONS, workload, {"workload": workload}, job=workload)

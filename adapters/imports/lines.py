@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from apportion.adapters.imports.attempt import BadFile
+from apportion.adapters.imports.attempt import BadFile, Passed, Read, Refusal, Unread
 
 MAX_LINE_BYTES = 1 << 20
 SEEN_EVERY = 2_000
@@ -68,3 +68,20 @@ def _numbered(opened: IO[bytes], raw: IO[bytes], seen: Seen | None) -> Iterator[
             yield Line(number, "", f"it is longer than {MAX_LINE_BYTES:,} bytes")
         else:
             yield Line(number, body.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
+
+
+def read_each(lines: Iterable[Line], understood: Callable[[Line], Read]) -> Iterator[Read]:
+    """Yield what each line is: one that cannot be read or is empty is told alike in all formats, ``understood`` tells of the rest.
+
+    ``understood`` raises ``Unread`` for a line that its format does not have, ``BadFile`` when there is no sense in going on.
+    """
+    for line in lines:
+        if line.broken:
+            yield Refusal(line.number, line.broken)
+        elif not line.text.strip():
+            yield Passed(line.number, "empty line")
+        else:
+            try:
+                yield understood(line)
+            except Unread as error:
+                yield Refusal(line.number, str(error))

@@ -18,13 +18,12 @@ from apportion.adapters.imports.attempt import (
     Note,
     Passed,
     Read,
-    Refusal,
     Unread,
     checked,
     count,
 )
 from apportion.adapters.imports.instants import UNKNOWN, Zone, duration_ms
-from apportion.adapters.imports.lines import Line
+from apportion.adapters.imports.lines import Line, read_each
 
 FIELDS = {
     "job": "its number or name (needed)", "submit": "when it was submitted", "eligible": "when it could have started",
@@ -65,31 +64,22 @@ def read(
     lines: Iterable[Line], mapping: Mapping[str, str], zone: Zone, cluster: str, note: Note, delimiter: str = ","
 ) -> Iterator[Read]:
     """Yield what each line is. Raises ``BadFile`` when the first line lacks a mapped column."""
-    columns: Sequence[str] | None = None
     row: Row | None = None
-    for line in lines:
-        if line.broken:
-            yield Refusal(line.number, line.broken)
-            continue
-        if not line.text.strip():
-            yield Passed(line.number, "empty line")
-            continue
+
+    def understood(line: Line) -> Read:
+        nonlocal row
         try:
             fields = next(csv.reader([line.text], delimiter=delimiter, strict=True))
         except (csv.Error, StopIteration) as error:
-            if columns is None:
+            if row is None:
                 raise BadFile(f"line {line.number} is no heading of a CSV: {error}") from None
-            yield Refusal(line.number, f"it is no record of its own ({error}); a record must be one line")
-            continue
-        if columns is None or row is None:
-            columns = [name.strip().removeprefix("\ufeff") for name in fields]
-            row = Row(columns, mapping, zone, cluster, note)
-            yield Passed(line.number, "heading")
-            continue
-        try:
-            yield row.attempt(fields, line.number)
-        except Unread as error:
-            yield Refusal(line.number, str(error))
+            raise Unread(f"it is no record of its own ({error}); a record must be one line") from None
+        if row is None:
+            row = Row([name.strip().removeprefix("\ufeff") for name in fields], mapping, zone, cluster, note)
+            return Passed(line.number, "heading")
+        return row.attempt(fields, line.number)
+
+    return read_each(lines, understood)
 
 
 class Row:

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from apportion.adapters.imports import tres
-from apportion.adapters.imports.attempt import Attempt, BadFile, Note, Passed, Read, Refusal, Unread, checked, count
+from apportion.adapters.imports.attempt import Attempt, BadFile, Note, Passed, Read, Unread, checked, count
 from apportion.adapters.imports.instants import Zone, duration_ms
-from apportion.adapters.imports.lines import Line
+from apportion.adapters.imports.lines import Line, read_each
 
 SEPARATOR = "|"
 # Column orders of dumps that carry no heading, by how many columns they have.
@@ -52,26 +52,19 @@ def read(
     """Yield what each line is. Raises ``BadFile`` when the columns are not those of an accounting dump."""
     columns = tuple(name.strip().lower() for name in order)
     row_of: Callable[[list[str], int], Attempt | Passed] | None = None
-    for line in lines:
-        if line.broken:
-            yield Refusal(line.number, line.broken)
-            continue
-        if not line.text.strip():
-            yield Passed(line.number, "empty line")
-            continue
-        fields = line.text.split(separator)
+
+    def understood(line: Line) -> Read:
+        nonlocal columns, row_of
         if names := _heading(line.text, separator):
-            columns = names
-            row_of = None
-            yield Passed(line.number, "heading")
-            continue
+            columns, row_of = names, None
+            return Passed(line.number, "heading")
+        fields = line.text.split(separator)
         if row_of is None:
             columns = columns or _known(fields, line.number)
             row_of = Rows(columns, zone, cluster, note).row
-        try:
-            yield row_of(fields, line.number)
-        except Unread as error:
-            yield Refusal(line.number, str(error))
+        return row_of(fields, line.number)
+
+    return read_each(lines, understood)
 
 
 def _heading(text: str, separator: str) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 
-from apportion.adapters.imports.attempt import Attempt, Note, Passed, Read, Refusal, Unread, checked
-from apportion.adapters.imports.lines import Line
+from apportion.adapters.imports.attempt import Attempt, Note, Passed, Read, Unread, checked
+from apportion.adapters.imports.lines import Line, read_each
 
 COLUMNS = 18
 STATES = {0: "FAILED", 1: "COMPLETED", 5: "CANCELLED", -1: "UNKNOWN"}
@@ -75,17 +75,14 @@ def header_of(lines: Iterable[Line]) -> Header:
 def read(lines: Iterable[Line], header: Header, cluster: str, note: Note, as_gpus: bool = False) -> Iterator[Read]:
     """Yield what each line is; ``as_gpus``: a processor of the log counts as a GPU."""
     zero_s = header.number("UnixStartTime") or 0
-    for line in lines:
+
+    def understood(line: Line) -> Read:
         text = line.text.strip()
-        if line.broken:
-            yield Refusal(line.number, line.broken)
-        elif not text or text.startswith(";"):
-            yield Passed(line.number, "comment" if text else "empty line")
-        else:
-            try:
-                yield _job(text.split(), line.number, zero_s, header, cluster, note, as_gpus)
-            except Unread as error:
-                yield Refusal(line.number, str(error))
+        if text.startswith(";"):
+            return Passed(line.number, "comment")
+        return _job(text.split(), line.number, zero_s, header, cluster, note, as_gpus)
+
+    return read_each(lines, understood)
 
 
 def _job(
