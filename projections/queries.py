@@ -160,6 +160,8 @@ def bind(query: Query, params: dict[str, Any]) -> dict[str, Any]:
         mixed = isinstance(value, bool) and parameter.kind != "boolean"
         if value is not None and (mixed or not isinstance(value, wanted)):
             raise QueryRefused(f"query {query.name}: {parameter.name} must be {parameter.kind}, got {value!r}")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise QueryRefused(f"query {query.name}: {parameter.name} must be within 64 bits, got {value}")
     return values
 
 

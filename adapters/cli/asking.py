@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from apportion.adapters.cli.failure import FAILED, STALE, UNREACHABLE, USAGE, Failure, unreachable, usage
 from apportion.adapters.cli.output import AsOf
 from apportion.adapters.cli.verbs import Place, ReadPlace
+from apportion.adapters.text import render
 
 if TYPE_CHECKING:
     from apportion.adapters.bus.connection import Connection
@@ -63,7 +64,7 @@ def no_server(place: Place) -> Failure:
     if is_archive(place.home.root):
         return unreachable(
             f"{place.home.root} is an archive: it holds the logs, and no projection answers from it",
-            "verify, replay, events and audit read an archive; or name an installation with --dir",
+            "verify, replay, cycle, what-if, events and audit read an archive; or name an installation with --dir",
         )
     return unreachable(
         f"no server runs for {place.home.root}",
@@ -114,11 +115,23 @@ class Opened:
     place: Place
     connection: Connection | None
     file: Any = None  # an open projection file
+    noted: dict[str, None] = field(default_factory=dict)  # what was told once
 
     async def ask(self, name: str, **params: Any) -> Reply:
         """Answer query ``name`` as of the place's ``--at`` or ``--seq``. Raises ``Failure``."""
-        moment = {"at_ms": self.place.at_ms, "seq": self.place.seq} if isinstance(self.place, ReadPlace) else {}
-        params = {**{key: value for key, value in moment.items() if value is not None}, **params}
+        place = self.place
+        given = (("at_ms", place.at_ms), ("seq", place.seq)) if isinstance(place, ReadPlace) else ()
+        moment = {key: value for key, value in given if value is not None}
+        reply = await self._ask(name, {**moment, **params})
+        if moment and not reply.as_of.seq:
+            raise usage(f"nothing had been decided yet {_then(moment)}", "name a later moment; `apportion cycle 1` tells the first")
+        return reply
+
+    async def newest(self) -> AsOf:
+        """Return how far the newest data reaches, whatever moment is asked for."""
+        return (await self._ask("pools", {})).as_of
+
+    async def _ask(self, name: str, params: dict[str, Any]) -> Reply:
         if self.connection is None:
             return answered(self.file, name, params)
         try:
@@ -137,7 +150,9 @@ class Opened:
                 reply = answered(file, name, params)
         except Failure as second:
             raise failure if second.code == UNREACHABLE else second from None
-        warn(self.place, f"{failure.what}; reading the projection file as it was left")
+        if "no projector" not in self.noted:
+            self.noted["no projector"] = None
+            warn(self.place, f"{failure.what}; reading the projection file as it was left")
         return reply
 
     async def wait(self, seq: int, timeout_ms: int) -> bool:
@@ -150,9 +165,26 @@ class Opened:
         return reply.as_of.seq >= seq
 
 
+def _then(moment: dict[str, int]) -> str:
+    return f"at {render.when(moment['at_ms'])}" if "at_ms" in moment else f"at seq {moment['seq']:,}"
+
+
 @asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[Opened]:
-    """Find the way to the data: the projector of a running server, else the projection's file. Raises ``Failure`` (3)."""
+    """Find the way to the data: the projector of a running server, else the projection's file. Raises ``Failure`` (3).
+
+    An instant that lies beyond the data is answered with the newest, and that is said on stderr.
+    """
+    async with _way_to(place) as source:
+        if isinstance(place, ReadPlace) and place.at_ms is not None and not place.as_json:
+            newest = await source.newest()
+            if newest.seq and place.at_ms > newest.time_ms:
+                warn(place, f"{render.when(place.at_ms)} is after the newest cycle, {render.when(newest.time_ms)}, which is shown")
+        yield source
+
+
+@asynccontextmanager
+async def _way_to(place: Place) -> AsyncIterator[Opened]:
     if server_url(place) is not None:
         async with connected(place) as connection:
             yield Opened(place, connection)

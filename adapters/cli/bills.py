@@ -50,14 +50,14 @@ async def compared(
 
 async def _moment(source: Opened, known: str) -> Moment:
     """Return the decided tick that a sequence or an instant names."""
-    if known.replace(",", "").isdigit():
-        asked: dict[str, int] = {"seq": int(known.replace(",", ""))}
-    else:
-        try:
-            asked = {"at_ms": arguments.instant_ms(known)}
-        except ValueError as error:
-            raise usage(f"--as-known {known}: {error}", "a sequence of the log, or an instant such as 2026-02-01") from None
+    try:
+        mark = arguments.mark(known)
+    except ValueError as error:
+        raise usage(f"--as-known {error}", "a sequence of the log, or an instant such as 2026-02-01") from None
+    asked = {"seq": mark.seq} if mark.seq is not None else {"at_ms": mark.at_ms}
     at = (await source.ask("pools", **asked)).as_of
+    if not at.seq:
+        raise usage(f"--as-known {known}: nothing had been decided by then", "name a moment in the period or after it")
     return Moment(at.seq, at.time_ms)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -133,6 +134,8 @@ def run(arguments: Sequence[str]) -> int:
             raise
         show_failure(failure_of, as_json=as_json)
         return failure_of.code
+    if result == INTERRUPTED:  # the parser has caught it
+        show_failure(Failure(INTERRUPTED, "interrupted"), as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
@@ -152,8 +155,19 @@ def explained(error: Exception) -> Failure | None:
 
 
 def main() -> int:
-    """Run the command line of this process and return its exit code."""
+    """Run the command line of this process and return its exit code.
+
+    Whoever is told to end ends as one who is interrupted, so that a server that was started for a question does not stay.
+    Processes that run on have handlers of their own.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
     return run(sys.argv[1:])
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    if not callable(signal.getsignal(signal.SIGINT)):  # it is ignored, as that of a command in the background is
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def _check_names(sight: Sight, wanted: Wanted) -> None:
         (wanted.budget, paths, "budget"), (wanted.node, state.node.row_of, "node"), (wanted.workload, live, "job"),
     ):  # fmt: skip
         if name and name not in known:
-            raise nearest(name, sorted(known), what, f"as of seq {sight.core.seq:,}; without the filter all are shown")
+            raise nearest(name, sorted(known), what, f"without the filter all are shown, as of seq {sight.core.seq:,}")
 
 
 def shown(sight: Sight, wanted: Wanted) -> Answer:

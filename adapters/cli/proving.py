@@ -81,6 +81,11 @@ async def verify(
         last_seq = await last_of(logs)
         to_seq = last_seq if to is None else await seq_of(logs, to, "--to", last_seq)
         from_seq = 0 if from_ is None else await seq_of(logs, from_, "--from", to_seq)
+        if from_seq == to_seq:
+            raise usage(
+                f"no record is to be verified: what follows seq {from_seq:,} up to seq {to_seq:,} is nothing",
+                "name an earlier --from, or a later --to",
+            )
         try:
             start = await _start(place, logs, directories, from_seq)
             apart = step_of(to_seq - start.seq, at_once) // 2
@@ -125,16 +130,15 @@ async def seq_of(logs: Logs, mark: Mark, option: str, last_seq: int) -> int:
 
     if mark.seq is not None:
         if not 0 <= mark.seq <= last_seq:
-            raise usage(
-                f"{option} {mark.seq:,} is outside: the log has records 1 to {last_seq:,} up to there", f"{option} {last_seq}"
-            )
+            raise usage(f"{option} {mark.seq:,} is outside the records 1 to {last_seq:,}", f"{option} {last_seq}")
         return mark.seq
+    last = f"{'--seq' if option == '--at' else option} {last_seq} names the last record"
     try:
         seq = await seq_at(logs.events, logs.decisions, mark.at_ms or 0)
     except ValueError as error:
-        raise usage(f"{option} {mark.text}: {error}", f"{option} {last_seq} names the last record") from None
+        raise usage(f"{option} {mark.text}: {error}", last) from None
     if seq > last_seq:
-        raise usage(f"{option} {mark.text} is seq {seq:,}, after the end of the range at {last_seq:,}", f"{option} {last_seq}")
+        raise usage(f"{option} {mark.text} is seq {seq:,}, after the end of the range at {last_seq:,}", last)
     return seq
 
 

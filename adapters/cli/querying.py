@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apportion.adapters.cli import arguments
-from apportion.adapters.cli.asking import Reply, opened
+from apportion.adapters.cli.asking import Opened, Reply, opened
 from apportion.adapters.cli.failure import usage
-from apportion.adapters.cli.finding import nearest
+from apportion.adapters.cli.finding import nearest, node_of, one_pool, pools_of, workload_of
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.verbs import ReadPlace, read_verb
 from apportion.adapters.text import render
@@ -62,8 +62,11 @@ async def query(
         return _about(asked)
     params = dict(_value(asked, text) for text in given or [])
     _missing(asked, params)
+    _in_order(params)
     async with opened(place) as source:
         reply = await source.ask(name, **params)
+        if not reply.rows:
+            await _check_names(source, params)
     documents = [name for name in reply.columns if any(isinstance(row[name], dict) for row in reply.rows)]
     after = [f"not in the table: {', '.join(documents)}; --json, --csv or -o {','.join(documents)} shows it"] if documents else []
     after += [save_parquet(parquet, reply)] if parquet is not None else []
@@ -106,7 +109,7 @@ def _about(asked: Query) -> Answer:
 
 def _sample(parameter: Parameter) -> str:
     if parameter.name in _INSTANTS:
-        return "2026-01-02"
+        return "2026-01-02" if parameter.name in ("since_ms", "from_ms") else "2026-01-03"
     return _SAMPLES.get(parameter.name, "1" if parameter.kind == "bigint" else "TEXT")
 
 
@@ -122,25 +125,48 @@ def _value(asked: Query, text: str) -> tuple[str, Any]:
     if parameter is None:
         raise nearest(name, asked.parameters, "parameter", f"`apportion query {asked.name} --about` tells what it takes")
     try:
-        return parameter.name, _typed(parameter, value)
+        return parameter.name, _typed(parameter, name, value)
     except ValueError as error:
         raise usage(f"{parameter.name}={value}: {error}", f"`apportion query {asked.name} --about` tells what it takes") from None
 
 
-def _typed(parameter: Parameter, value: str) -> Any:
+def _typed(parameter: Parameter, name: str, value: str) -> Any:
+    """Return a value in its type; a plain number is milliseconds only where the name that was typed says so."""
     if parameter.kind == "varchar":
         return value
     if parameter.kind == "boolean":
         if value.lower() not in _WORDS:
             raise ValueError("it is true or false")
         return _WORDS[value.lower()]
-    if value.lstrip("-").isdigit():
-        return int(value)
-    if parameter.name in _INSTANTS:
+    if parameter.name in _INSTANTS and value != "0":
         return arguments.instant_ms(value)
-    if parameter.name.endswith("_ms"):
+    if parameter.name.endswith("_ms") and (name != parameter.name or not value.isdecimal()):
         return arguments.duration_ms(value)
-    raise ValueError("it is a whole number")
+    return arguments.whole_number(value, -(1 << 63), (1 << 63) - 1)
+
+
+def _in_order(params: dict[str, Any]) -> None:
+    """Raise ``Failure`` (2) for a span that ends before it begins."""
+    for first, last in (("since_ms", "until_ms"), ("from_ms", "to_ms")):
+        begin_ms, end_ms = params.get(first), params.get(last)
+        if begin_ms is not None and end_ms is not None and begin_ms >= end_ms:
+            begin, end = first.removesuffix("_ms"), last.removesuffix("_ms")
+            raise usage(
+                f"{begin} {render.when(begin_ms)} is not before {end} {render.when(end_ms)}",
+                f"the span is from {begin} on, up to {end} and without it",
+            )
+
+
+async def _check_names(source: Opened, params: dict[str, Any]) -> None:
+    """Raise ``Failure`` (2) where nothing was found because what is named is not there."""
+    if budget := params.get("budget"):
+        await pools_of(source, budget)
+    if pool := params.get("pool"):
+        await one_pool(source, pool)
+    if node := params.get("node"):
+        await node_of(source, node)
+    if workload := params.get("workload"):
+        await workload_of(source, workload)
 
 
 def _missing(asked: Query, params: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import signal
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -142,6 +143,7 @@ def join(board: Any) -> None:
     from apportion.adapters.processes.build import keep_kernels_apart
 
     global _board
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked is interrupted too, and says so
     keep_kernels_apart()
     _board = board
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from apportion.adapters.bus.connection import publish_command
+from apportion.adapters.bus.local import Bus
+from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.processes import ending
+from apportion.adapters.processes.home import Home
+from apportion.adapters.simulation.stated import OPERATOR, stated
+from apportion.core.events import LogOpened
 
 Run = Callable[..., Any]
 
@@ -138,3 +146,47 @@ def test_the_last_resort_ends_the_process_and_says_so(what: str) -> None:
     assert process.returncode == ending.FORCED
     assert "the test's process was told to end and had not after 0.5 s" in err
     assert f"exit code {ending.FORCED}" in err
+
+
+@pytest.mark.parametrize(
+    ("told", "ignored"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)],
+    ids=["interrupted", "terminated", "in the background"],
+)  # fmt: skip
+def test_whoever_is_told_to_end_takes_the_server_along_that_it_started_for_a_question(
+    tmp_path: Path, told: signal.Signals, ignored: bool
+) -> None:
+    home = Home.of(tmp_path / "i")
+    home.ensure()
+    server = EmbeddedServer(home, sync="relaxed")
+    server.start()
+    try:
+        asyncio.run(asyncio.wait_for(_made(home), 60))
+    finally:
+        server.stop()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "apportion.adapters.cli.main", "events", "tail", "-f", "--dir", str(home.root)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert "log.opened" in process.stdout.readline()
+        process.send_signal(told)
+        _out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        left = EmbeddedServer.running(home)
+        if left is not None:
+            left.stop()
+    assert left is None, "the server stayed"
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+
+
+async def _made(home: Home) -> None:
+    async with await Bus.at_home(home, name="test", create=True) as bus:
+        event = stated(0, OPERATOR, LogOpened(log_id="short", time_source="stated", operators=(OPERATOR,)), "opened")
+        await bus.connection.write([publish_command(event.subject.encode(), b"", b"", event.body)])
+        while not await bus.events.last_seq():
+            await asyncio.sleep(0.02)

@@ -49,7 +49,7 @@ def test_any_named_question_can_be_asked(worked: User) -> None:
     assert "by any of day (UTC)" in listed["usage"]
     about = user.run("query statement --about").out
     assert "must be given" in about
-    assert "apportion query statement budget=lab/llm pool=h100 from_ms=2026-01-02 to_ms=2026-01-02" in about
+    assert "apportion query statement budget=lab/llm pool=h100 from_ms=2026-01-02 to_ms=2026-01-03" in about
 
     target = user.directory / "usage.parquet"
     done = user.run(f"query usage by=user budget=lab --json --parquet {target}").json

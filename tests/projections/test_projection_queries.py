@@ -494,6 +494,7 @@ def test_waits_count_first_starts_by_size() -> None:
         ("queue", {"colour": "red"}, "has no parameter colour; it has: budget, pool, principal, row_limit, state"),
         ("job", {}, "needs workload"),
         ("queue", {"row_limit": "many"}, "row_limit must be bigint, got 'many'"),
+        ("queue", {"row_limit": 1 << 63}, "row_limit must be within 64 bits, got 9223372036854775808"),
         ("queue", {"seq": 99}, "seq 99 is not projected yet, the projection is at seq 0"),
         ("usage", {"by": ["moon"]}, "cannot be split by moon"),
     ],
