@@ -222,8 +222,7 @@ class Core:
     def _finish(self, decisions: Sequence[AnyDecision], known_digest: str | None = None) -> CycleBatch:
         """Close the cycle in the state, check the books, and make the batch; hashes the state unless its digest is trusted."""
         state, counters = self.state, self.state.counters
-        ledger.refresh_barred(state)
-        ledger.check_conservation(state)
+        ledger.end_cycle(state)
         counters.cycle += 1
         counters.cycle_ms = counters.time_ms
         counters.dirty = 0

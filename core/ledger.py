@@ -21,6 +21,7 @@ from apportion.core.errors import check
 from apportion.core.kernels import accrue as accrue_kernels
 from apportion.core.kernels import lines
 from apportion.core.state import schema
+from apportion.core.state.memo import Reserved
 from apportion.core.state.state import State
 from apportion.core.units import MAX_ELAPSED_MS, MILLI, gpu_us
 
@@ -215,22 +216,30 @@ def refund(state: State, budget_row: int, pool: int, charged_us: int, unfunded_u
 
 def reserved_us(state: State, now_ms: int) -> I64:
     """Return per budget line the protected time of funded runs that is reserved and not yet charged."""
-    return _sum_reserved(state, now_ms, timed=True)
+    return _reserved(state, now_ms).left_us
 
 
 def reserved_milli(state: State, now_ms: int) -> I64:
     """Return per budget line the GPUs of funded runs inside their reserved time."""
-    return _sum_reserved(state, now_ms, timed=False)
+    return _reserved(state, now_ms).milli
 
 
-def _sum_reserved(state: State, now_ms: int, *, timed: bool) -> I64:
+def promised(state: State) -> Reserved:
+    """Return both, as they stay until the next change of a run; asked between records only, not by the fold."""
+    memo, now_ms = state.memo.at(state.moved), state.counters.time_ms
+    if memo.reserved is None or not memo.reserved.from_ms <= now_ms < memo.reserved.until_ms:
+        memo.reserved = _reserved(state, now_ms)
+    return memo.reserved
+
+
+def _reserved(state: State, now_ms: int) -> Reserved:
     run, budget = state.run, state.budget
-    sums = np.empty(budget.used, dtype=np.int64)
-    lines.reserved(
-        now_ms, int(timed), run.used, schema.ENDED, run.protected_until_ms, run.reserved, run.state, run.budget, run.gpus_milli,
-        budget.used, budget.parent, budget.children, sums,
+    left_us, milli = np.empty(budget.used, dtype=np.int64), np.empty(budget.used, dtype=np.int64)
+    until_ms = lines.reserved(
+        now_ms, run.used, schema.ENDED, run.protected_until_ms, run.reserved, run.state, run.budget, run.gpus_milli, budget.used,
+        budget.parent, budget.children, left_us, milli,
     )  # fmt: skip
-    return sums
+    return Reserved(now_ms, until_ms, left_us, milli)
 
 
 def committed_us(state: State, budget_row: int) -> int:
@@ -267,8 +276,15 @@ def refresh_barred(state: State) -> None:
     _store_barred(state)
 
 
-def _store_barred(state: State) -> None:
-    barred = barred_lines(state, reserved_us(state, state.counters.accrued_ms))
+def end_cycle(state: State) -> None:
+    """Store which lines are barred from now on, and stop unless the books add up."""
+    accrue(state, state.counters.time_ms)
+    _store_barred(state, promised(state).at(state.counters.time_ms))
+    check_conservation(state)
+
+
+def _store_barred(state: State, outstanding: I64 | None = None) -> None:
+    barred = barred_lines(state, reserved_us(state, state.counters.accrued_ms) if outstanding is None else outstanding)
     stored = state.budget.column("barred")
     if stored.tobytes() != barred.tobytes():
         stored[:] = barred

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from apportion.adapters.explaining.moment import Cycle
-from apportion.core.policy.fitting import earliest_nodes
-from apportion.core.policy.reserving import expected_end
+from apportion.core.policy.fitting import earliest_nodes, releases_of
+from apportion.core.policy.reserving import expected_end, free_times
 from apportion.core.state import schema
 from apportion.core.state.holdings import gpus_of_run, held_gpus, runs_on_node
 from apportion.core.state.state import State
@@ -31,10 +31,13 @@ def would_do(cycle: Cycle, workload: int) -> tuple[int | None, list[int]]:
     if len(mine):
         return made.starts_ms.get(workload) or None, mine.tolist()
     kept = np.where(made.until_ms > 0, 1, 0) + made.beside(state, workload)
-    made.look_again()
-    guessed_ms, stated_ms = (made.free_ms(state, guess=guess) for guess in (True, False))
-    start_ms, nodes = earliest_nodes(state, workload, guessed_ms, kept, NEVER_MS, made.ready(guess=True))
-    known_ms, _same = earliest_nodes(state, workload, stated_ms, kept, NEVER_MS, made.ready(guess=False))
+    pool = int(state.workload.pool[workload])
+    (start_ms, nodes), (known_ms, _same) = (
+        earliest_nodes(
+            state, workload, free_times(state, guess=guess), kept, NEVER_MS, releases_of(state, pool, guess=guess)
+        )
+        for guess in (True, False)
+    )
     if start_ms >= NEVER_MS:
         return None, []
     return (start_ms if known_ms < NEVER_MS else None), nodes.tolist()

@@ -183,12 +183,11 @@ def _fits(state: State, workload: int, reservations: Reservations) -> int:
 
 def _earliest_ms(state: State, workload: int, reservations: Reservations) -> int | None:
     """Return when one could start on nodes that nobody has, by what is known of the runs there; None when nobody knows."""
-    from apportion.core.policy.fitting import earliest_nodes
+    from apportion.core.policy.fitting import earliest_nodes, releases_of
+    from apportion.core.policy.reserving import free_times
     from apportion.core.units import NEVER_MS
 
     kept = reservations.until_ms + reservations.closes_ms
-    reservations.look_again()  # the passes may have started somebody since
-    start_ms, _nodes = earliest_nodes(
-        state, workload, reservations.free_ms(state, guess=False), kept, NEVER_MS, reservations.ready(guess=False)
-    )
+    known = releases_of(state, int(state.workload.pool[workload]), guess=False)
+    start_ms, _nodes = earliest_nodes(state, workload, free_times(state, guess=False), kept, NEVER_MS, known)
     return start_ms if start_ms < NEVER_MS else None

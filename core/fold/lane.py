@@ -246,6 +246,7 @@ class Lane:
             counters.heartbeats += said[kernel.BEATS]
             if said[kernel.BEATS] < reached - first:
                 counters.dirty = 1  # a checkpoint is news for the next cycle
+                state.moved += 1
             counters.time_ms = said[kernel.TIME_MS]
             if chained:
                 ends = window.table[kernel.FRAME_END, first:reached].copy()

@@ -54,12 +54,14 @@ from apportion.core.state.unsettled import note_unsettled, settle
 
 def apply(state: State, decision: AnyDecision) -> None:
     """Fold one decision."""
+    state.moved += type(decision) not in _STILL
     _FOLDS[type(decision)](state, decision)
 
 
 def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
     """Fold many: the same as each by itself. Starts, admissions, or reasons, that follow each other are folded at once."""
     for kind, group in groupby(decisions, type):
+        state.moved += kind not in _STILL
         if kind is RunPlaced:
             starts.apply_starts(state, cast(list[RunPlaced], list(group)))
         elif kind is WorkloadAdmitted:
@@ -74,6 +76,7 @@ def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
 
 def apply_bulk(state: State, bulk: Bulk) -> None:
     """Fold many of one kind that were made in this cycle and fit the state."""
+    state.moved += type(bulk) is Started
     _BULKS[type(bulk)](state, bulk)
 
 
@@ -271,6 +274,9 @@ _BULKS: dict[type[Any], Callable[[State, Any], None]] = {
     Admitted: _apply_admitted,
     Told: telling.apply_told,
 }
+# they leave runs, what these hold, GPUs, nodes and the tree alone: see ``State.moved``
+_STILL = (Rejected, WorkloadRejected, WorkloadAdmitted, PendingExplained)
+
 _FOLDS: dict[type[Any], Callable[[State, Any], None]] = {
     Rejected: _said,
     WorkloadRejected: _said,

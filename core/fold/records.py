@@ -36,6 +36,7 @@ class _Kind(NamedTuple):
     money: bool  # has no natural key of its own: the envelope's id is the change's
     settles: bool  # comes after what was planned for an instant before it; no heartbeat looks at that
     ticks: bool
+    moves: bool  # may change a run, what it holds, a GPU, a node, or the tree (``State.moved``)
 
 
 _subjects: dict[str, tuple[str, str] | None] = {}  # a pure function remembered; not state
@@ -119,6 +120,7 @@ def _fold_event(state: State, seq: int, parts: tuple[str, str], kind: _Kind, eve
     if kind.money and event_id in state.change.row_of:
         no: No | None = No(Refusal.DUPLICATE, "id", "this change has been made", entity=event_id[:128])
     else:
+        state.moved += kind.moves
         no = kind.fold(state, event, parts[0], seq)
     if no is not None:
         _refuse(state, seq, parts, no, event)
@@ -230,6 +232,7 @@ _FOLDS: dict[type[events.Event], Callable[[State, Any, str, int], No | None]] = 
 }
 _QUIET = (events.NodeHeartbeat, events.RunProgressed, events.DemandObserved, events.ForecastPublished, events.ClockTick)
 _MONEY = (events.BudgetGranted, events.BudgetTransferred, events.BudgetWithdrawn, events.GrantScheduled)
+_STILL = (events.ClockTick, events.WorkloadSubmitted)  # a line that a submission makes is another matter (``users``)
 _KINDS: dict[str, _Kind] = {
     events.EVENT_TYPES[event]: _Kind(
         version=events.NEWEST[events.EVENT_TYPES[event]],
@@ -239,6 +242,7 @@ _KINDS: dict[str, _Kind] = {
         money=event in _MONEY,
         settles=event is not events.NodeHeartbeat,
         ticks=event is events.ClockTick,
+        moves=event not in _STILL,
     )
     for event, fold in _FOLDS.items()
 }

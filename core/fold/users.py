@@ -24,6 +24,7 @@ def add_line(state: State, key: str, pool: int, parent: int) -> int:
     """Make a line below another one; the first takes over what its parent was owed."""
     budget = state.budget
     row = budget.add(key)
+    state.moved += 1
     budget.pool[row] = pool
     budget.parent[row] = parent
     if not budget.children[parent]:

@@ -10,26 +10,37 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.units import NEVER_MS
+
 I64 = NDArray[np.int64]
 
 
 @njit(cache=True)
 def reserved(
-    now_ms: int, timed: int, runs: int, ended: int, protected_until_ms: I64, reserves: I64, state: I64, line: I64, gpus_milli: I64,
-    rows: int, parent: I64, children: I64, sums: I64,
-) -> None:  # fmt: skip
-    """Fill ``sums`` with the GPUs of runs inside their reserved time, own and below; ``timed`` 1: times what is left of it."""
-    sums[:rows] = 0
+    now_ms: int, runs: int, ended: int, protected_until_ms: I64, reserves: I64, state: I64, line: I64, gpus_milli: I64,
+    rows: int, parent: I64, children: I64, left_us: I64, milli: I64,
+) -> int:  # fmt: skip
+    """Fill ``milli`` with the GPUs of runs inside their reserved time, own and below; ``left_us`` with these x what is left of it.
+
+    Returns the end of the first of these times.
+    """
+    left_us[:rows] = 0
+    milli[:rows] = 0
+    until_ms = NEVER_MS
     for run in range(runs):
         left = protected_until_ms[run] - now_ms
         if reserves[run] == 1 and left > 0 and state[run] != ended:
-            sums[line[run]] += gpus_milli[run] * left if timed == 1 else gpus_milli[run]
+            left_us[line[run]] += gpus_milli[run] * left
+            milli[line[run]] += gpus_milli[run]
+            until_ms = min(until_ms, protected_until_ms[run])
     for row in range(rows):
         if children[row] > 0:
-            sums[row] = 0
+            left_us[row] = milli[row] = 0
     for row in range(rows - 1, -1, -1):
         if parent[row] >= 0:
-            sums[parent[row]] += sums[row]
+            left_us[parent[row]] += left_us[row]
+            milli[parent[row]] += milli[row]
+    return until_ms
 
 
 @njit(cache=True)

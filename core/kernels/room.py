@@ -54,19 +54,15 @@ def _add_up(nodes: I64, shared: I64) -> None:
 
 @njit(cache=True)
 def measure_free(
-    pool: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, until_ms: I64,
-    closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64, sums: I64, node_free: I64, node_part: I64, node_last: I64,
-    lowest: I64,
-) -> None:  # fmt: skip
-    """Fill in what is free now: ``nodes[class, k]``, ``shared[class]`` and ``sums[0]``; what may be freed becomes unknown.
+    pool: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, node_free: I64,
+    node_part: I64, node_last: I64, lowest: I64,
+) -> int:  # fmt: skip
+    """Fill in what nodes have free now, and return the milli-GPU of all of it.
 
-    And for who keeps these counts current (``serve.Stock``), per node: GPUs free, the most free on one that is in use, and the last
-    class the node is not kept from; and per number of GPUs the lowest node on which exactly so many are free.
+    Per node: whole GPUs free, the most free on one that is in use, and in ``node_last`` -1 where it is of another pool, else 0;
+    per number of GPUs the lowest node on which exactly so many are free. ``serve.Stock`` is kept current from there.
     """
-    most = nodes.shape[1] - 1
-    nodes[:] = 0
-    shared[:] = 0
-    sums[:] = 0
+    free_milli = 0
     node_free[:] = 0
     node_part[:] = 0
     node_last[:] = -1
@@ -81,22 +77,20 @@ def measure_free(
                     free += 1
                 else:
                     largest = max(largest, WHOLE - used[gpu])
-                sums[0] += WHOLE - used[gpu]
-        last = _last_class(until_ms[node], closes_ms[node], instants_ms)
-        node_free[node], node_part[node], node_last[node] = free, largest, last
+                free_milli += WHOLE - used[gpu]
+        node_free[node], node_part[node], node_last[node] = free, largest, 0
         lowest[free] = min(lowest[free], node)
-        if free == 0 and largest == 0:
-            continue
-        nodes[last, min(free, most)] += 1
-        shared[last] = max(shared[last], largest)
-    _add_up(nodes, shared)
+    return free_milli
 
 
 @njit(cache=True)
 def measure_classes(
     node_free: I64, node_part: I64, node_last: I64, until_ms: I64, closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64
 ) -> None:
-    """Fill in the same by class when other nodes are kept than were, and nothing else changed; O(nodes)."""
+    """Count by class of asker: ``nodes[class, k]`` with at least k GPUs free, ``shared[class]`` the most of one in use; O(nodes).
+
+    ``node_last`` becomes the last class that a node is not kept from; below 0: it is of another pool.
+    """
     most = nodes.shape[1] - 1
     nodes[:] = 0
     shared[:] = 0

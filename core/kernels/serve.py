@@ -34,6 +34,7 @@ from apportion.core.units import BUCKET_MS, MAX_AMOUNT_GPU_US, MAX_ELAPSED_MS, N
 I64 = NDArray[np.int64]
 
 WHOLE = 1_000
+ALL_US = 1 << 62  # more than anybody has
 FEW = 32  # rows that are sorted by insertion
 PENDING = 2  # workload.state
 PLACED, STARTED, UNFUNDED = 1, 2, 2  # run.state, run.payer
@@ -237,23 +238,29 @@ def next_leaf(lines: Lines, root: int) -> int:
 
 
 @njit(cache=True)
+def _verdict(min_runtime_ms: int, closed: int, left_us: int, milli: int, running_milli: int, allowance_milli: int) -> int:
+    """Answer ``fundable`` for a budget that has ``left_us`` to promise, and runs so much, what waits ahead included."""
+    if min_runtime_ms == 0:
+        return IDLE_CYCLES
+    if closed != 0:
+        return BUDGET_CLOSED
+    if left_us < max(1, milli * min_runtime_ms):
+        return BALANCE_SPENT
+    return ABOVE_ALLOWANCE if 2 * running_milli + milli > 2 * allowance_milli else WITHIN_ALLOWANCE
+
+
+@njit(cache=True)
 def fundable(
     leaf: int, milli: int, min_runtime_ms: int, ahead_milli: int, parent: I64, closed: I64, metered: I64, granted_us: I64,
     charged_us: I64, reserved_us: I64, running: I64, allowance: I64,
 ) -> int:  # fmt: skip
     """Tell whether a workload of ``leaf`` would be funded if it started now, or why not; ``ahead_milli`` wait before it."""
-    if min_runtime_ms == 0:
-        return IDLE_CYCLES
-    if closed[leaf] != 0:
-        return BUDGET_CLOSED
-    line, asked_us = leaf, max(1, milli * min_runtime_ms)
+    left_us, line = ALL_US, leaf
     while line >= 0:
-        if metered[line] != 0 and granted_us[line] - charged_us[line] - reserved_us[line] < asked_us:
-            return BALANCE_SPENT
+        if metered[line] != 0:
+            left_us = min(left_us, granted_us[line] - charged_us[line] - reserved_us[line])
         line = parent[line]
-    if 2 * (running[leaf] + ahead_milli) + milli > 2 * allowance[leaf]:
-        return ABOVE_ALLOWANCE
-    return WITHIN_ALLOWANCE
+    return _verdict(min_runtime_ms, closed[leaf], left_us, milli, running[leaf] + ahead_milli, allowance[leaf])
 
 
 @njit(cache=True)
@@ -388,10 +395,10 @@ def place(
     fixed_ms = now_ms if why == WITHIN_ALLOWANCE else -1
     if starts_ms >= 0:
         fixed_ms = max(now_ms, starts_ms)
-    _sort_ends(leaf, now_ms, ends)
+    _sort_ends(leaf, ends)
     last_ms, run, run_end_ms, run_milli, following = now_ms + MAX_ELAPSED_MS, ends.first[leaf], ends.end_ms, ends.milli, ends.next
     while True:
-        end_ms = run_end_ms[run] if run >= 0 else last_ms
+        end_ms = max(now_ms, run_end_ms[run]) if run >= 0 else last_ms  # who is past his end may end now
         growth, instant_ms = min(entitled - running, 0 if capped else entitled), fixed_ms
         spare_us = lag_us + (2 * (entitled - running) - milli) * horizon_ms // 2
         if instant_ms < 0 and spare_us >= 0:
@@ -421,8 +428,8 @@ def link_ends(runs: int, phase: I64, placed: int, started: int, idle_cycles: I64
 
 
 @njit(cache=True)
-def _sort_ends(leaf: int, now_ms: int, ends: Ends) -> None:
-    """Find when the runs of a budget end, never before now, and list them in that order, then by row."""
+def _sort_ends(leaf: int, ends: Ends) -> None:
+    """Find when the runs of a budget end by what they state, be it past, and list them in that order, then by row."""
     if ends.sorted[leaf] == 1:
         return
     ends.sorted[leaf] = 1
@@ -440,8 +447,8 @@ def _sort_ends(leaf: int, now_ms: int, ends: Ends) -> None:
         row, end_ms = workload[run], placed_ms[run] + UNKNOWN_RUNTIME_MS
         if expected_ms[row] > 0:
             end_ms = checkpoint_ms[run] + max(0, expected_ms[row] - progress_ms[row])
-        end_ms_of[run] = max(end_ms, now_ms)
-        rows[at], times_ms[at] = run, end_ms_of[run]
+        end_ms_of[run] = end_ms
+        rows[at], times_ms[at] = run, end_ms
         at, run = at + 1, following[run]
     if count > FEW:
         rows = rows[np.argsort(times_ms, kind="mergesort")]
@@ -458,9 +465,9 @@ def _sort_ends(leaf: int, now_ms: int, ends: Ends) -> None:
 
 
 @njit(cache=True)
-def add_end(run: int, leaf: int, end_ms: int, milli: int, now_ms: int, ends: Ends) -> None:
+def add_end(run: int, leaf: int, end_ms: int, milli: int, ends: Ends) -> None:
     """Take in a run that has started: behind those that end before it, or with it and have lower rows."""
-    _sort_ends(leaf, now_ms, ends)
+    _sort_ends(leaf, ends)
     ends.end_ms[run], ends.milli[run] = end_ms, milli
     after = ends.first[leaf]
     if after < 0 or end_ms < ends.end_ms[after] or (end_ms == ends.end_ms[after] and run < after):
@@ -486,6 +493,27 @@ def look(
 
 
 @njit(cache=True)
+def _fetch_next(
+    queue: I64, state: I64, waits: I64, last: I64, leaves: I64, position: I64, candidate: I64
+) -> None:
+    """Make who is next in each budget's queue its candidate, until another is found, and read what will be read of him.
+
+    Rows lie far apart, and only in a loop that does nothing else do the misses overlap.
+    """
+    seen = 0
+    for leaf in leaves:
+        if position[leaf] < last[leaf]:
+            candidate[leaf] = queue[position[leaf]]
+    for leaf in leaves:
+        if position[leaf] < last[leaf]:
+            seen += waits[candidate[leaf], BUDGET]
+    for leaf in leaves:
+        if position[leaf] < last[leaf]:
+            seen += state[candidate[leaf]]
+    position[leaves[0]] += min(seen, 0)  # nothing; but what is read for nothing is not read
+
+
+@njit(cache=True)
 def look_all(
     jobs: Jobs, lines: Lines, room: Room, leaves: I64, now_ms: int, blocked: I64, stuck_milli: I64, position: I64, candidate: I64,
     shapes: I64, count: I64,
@@ -496,10 +524,16 @@ def look_all(
         lines.parent, lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running,
         lines.allowance, lines.ready,
     )  # fmt: skip
+    able, most = np.empty(len(leaves), dtype=np.int64), 0
     for leaf in leaves:
         ready[leaf] = 0
         if count[leaf] == shapes.shape[1] or blocked[leaf] > 0 or running[leaf] + stuck_milli[leaf] >= allowance[leaf]:
             continue  # in the last case nothing of it would be funded, however small
+        able[most] = leaf
+        most += 1
+    if most >= FEW:
+        _fetch_next(queue, state, waits, last, able[:most], position, candidate)
+    for leaf in able[:most]:
         for at in range(position[leaf], last[leaf]):
             row = queue[at]
             if gone[at] == 1 or waits[row, NOT_BEFORE_MS] > now_ms or waits[row, MIN_RUNTIME_MS] == 0 or state[row] != PENDING:
@@ -510,9 +544,14 @@ def look_all(
                 if _among(shapes[leaf], count[leaf], waits[row, NODES], waits[row, EACH], waits[row, WISH], instants_ms, class_):
                     continue
             position[leaf], candidate[leaf] = at, row
-            answer = fundable(
-                leaf, _milli(waits, row), waits[row, MIN_RUNTIME_MS], stuck_milli[leaf], parent, closed, metered, granted_us,
-                charged_us, reserved_us, running, allowance,
+            left_us, line = ALL_US, leaf  # as ``fundable`` finds it; to hand arrays over once per budget costs more than that
+            while line >= 0:
+                if metered[line] != 0:
+                    left_us = min(left_us, granted_us[line] - charged_us[line] - reserved_us[line])
+                line = parent[line]
+            answer = _verdict(
+                waits[row, MIN_RUNTIME_MS], closed[leaf], left_us, waits[row, NODES] * waits[row, EACH],
+                running[leaf] + stuck_milli[leaf], allowance[leaf],
             )  # fmt: skip
             if answer == WITHIN_ALLOWANCE:
                 ready[leaf] = 1
@@ -866,7 +905,7 @@ def funded_since(
 ) -> None:  # fmt: skip
     """Fill in since when each head of ``rows`` waits although it would be funded, 0 = it would not be, or is no head.
 
-    Who was funded when GPUs were freed for it, still is.
+    Who was funded when GPUs were freed for it, still is. ``hold`` and ``funded_ms`` are per entry of ``rows``.
     """
     waits, parent, closed, metered, granted_us, charged_us, reserved_us, running, allowance = (
         jobs.waits, lines.parent, lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running,
@@ -877,12 +916,17 @@ def funded_since(
         since_ms[k] = 0
         if heads[k] == 0:
             continue
-        answer = fundable(
-            waits[row, BUDGET], _milli(waits, row), waits[row, MIN_RUNTIME_MS], 0, parent, closed, metered, granted_us, charged_us,
-            reserved_us, running, allowance,
-        )  # fmt: skip
-        if hold[row] == hold_funded or answer == WITHIN_ALLOWANCE:
-            since_ms[k] = funded_ms[row] if funded_ms[row] > 0 else now_ms
+        leaf, left_us = waits[row, BUDGET], ALL_US
+        line = leaf
+        while line >= 0:
+            if metered[line] != 0:
+                left_us = min(left_us, granted_us[line] - charged_us[line] - reserved_us[line])
+            line = parent[line]
+        answer = _verdict(
+            waits[row, MIN_RUNTIME_MS], closed[leaf], left_us, waits[row, NODES] * waits[row, EACH], running[leaf], allowance[leaf]
+        )
+        if hold[k] == hold_funded or answer == WITHIN_ALLOWANCE:
+            since_ms[k] = funded_ms[k] if funded_ms[k] > 0 else now_ms
 
 
 @njit(cache=True)
@@ -1178,7 +1222,7 @@ def start_all(
             else:
                 if jobs.waits[row, MIN_RUNTIME_MS] > 0:
                     end_ms = now_ms + UNKNOWN_RUNTIME_MS if over_ms == NEVER_MS else over_ms
-                    add_end(starts.runs[starts.counts[0] - 1], leaf, end_ms, _milli(jobs.waits, row), now_ms, ends)
+                    add_end(starts.runs[starts.counts[0] - 1], leaf, end_ms, _milli(jobs.waits, row), ends)
                 places.known[leaf] = 0
         elif tried.counts[1] >= len(tried.shapes):
             lines.ready[leaf] = 0

@@ -18,9 +18,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.units import NEVER_MS
+
 I64 = NDArray[np.int64]
 
 FEW = 32  # rows that are sorted by insertion
+ALL_MILLI = 1 << 60  # more than any allowance
 
 
 @njit(cache=True)
@@ -237,21 +240,19 @@ def next_leaf(
 
 
 @njit(cache=True)
-def _insert_in_order(rows: I64, workload: I64, priority: I64, placed_ms: I64, seq: I64) -> None:
+def _insert_in_order(rows: I64, priority: I64, placed_ms: I64, seq: I64) -> None:
     """Sort a few runs by priority descending, start, sequence of submission: by insertion, in place."""
     for k in range(1, len(rows)):
         run = rows[k]
-        row = workload[run]
         at = k
         while at > 0:
             other = rows[at - 1]
-            over = workload[other]
-            if priority[over] != priority[row]:
-                ahead = priority[over] > priority[row]
+            if priority[other] != priority[run]:
+                ahead = priority[other] > priority[run]
             elif placed_ms[other] != placed_ms[run]:
                 ahead = placed_ms[other] < placed_ms[run]
             else:
-                ahead = seq[over] <= seq[row]  # replicas of a service share one: then the run's row
+                ahead = seq[other] <= seq[run]  # replicas of a service share one: then the run's row
             if ahead:
                 break
             rows[at] = other
@@ -261,38 +262,80 @@ def _insert_in_order(rows: I64, workload: I64, priority: I64, placed_ms: I64, se
 
 @njit(cache=True)
 def funded_runs(
-    walked: NDArray[np.bool_], leaf: I64, milli: I64, workload: I64, priority: I64, placed_ms: I64, seq: I64, lines: int,
-    allowance: I64, within: I64, before: I64,
+    walked: NDArray[np.uint8], leaf: I64, milli: I64, workload: I64, priority: I64, placed_ms: I64, seq: I64, lines: int,
+    allowance: I64, within: I64, before: I64, least: I64, most: I64,
 ) -> None:  # fmt: skip
     """Walk the runs of each leaf in order; ``within[run]`` = 1 while at least half of the run fits its allowance (rule 1.5).
 
     The order is priority, start, submission, row. A run is funded while ``2 * cum + s <= 2 * f``; the first of a leaf that
     fails makes it and all later ones unfunded. ``before[run]`` gets the funded milli-GPU ahead of it. Runs not ``walked`` are left
-    alone.
+    alone. The same runs of a line are funded so long as ``least <= 2 * f < most``.
     """
     first = np.zeros(lines + 1, dtype=np.int64)
     for run in range(len(walked)):
-        if walked[run]:
+        if walked[run] > 0:
             first[leaf[run] + 1] += 1
     for line in range(lines):
         first[line + 1] += first[line]
     rows, at = np.empty(first[lines], dtype=np.int64), first.copy()
+    # of the run's workload, side by side: the misses of a loop that does nothing else overlap
+    priority_of, seq_of = np.empty(len(walked), dtype=np.int64), np.empty(len(walked), dtype=np.int64)
     for run in range(len(walked)):
-        if walked[run]:
+        priority_of[run], seq_of[run] = priority[workload[run]], seq[workload[run]]
+    for run in range(len(walked)):
+        if walked[run] > 0:
             rows[at[leaf[run]]] = run
             at[leaf[run]] += 1
     for line in range(lines):
         part = rows[first[line] : first[line + 1]]
         if len(part) <= FEW:
-            _insert_in_order(part, workload, priority, placed_ms, seq)
+            _insert_in_order(part, priority_of, placed_ms, seq_of)
         else:
-            part = part[np.argsort(seq[workload[part]], kind="mergesort")]
+            part = part[np.argsort(seq_of[part], kind="mergesort")]
             part = part[np.argsort(placed_ms[part], kind="mergesort")]
-            part = part[np.argsort(-priority[workload[part]], kind="mergesort")]
+            part = part[np.argsort(-priority_of[part], kind="mergesort")]
         funded_milli, open_ = 0, True
+        least[line], most[line] = -ALL_MILLI, ALL_MILLI
         for run in part:
             before[run] = funded_milli
-            open_ = open_ and 2 * funded_milli + milli[run] <= 2 * allowance[line]
+            needed = 2 * funded_milli + milli[run]
+            if open_ and needed > 2 * allowance[line]:
+                open_, most[line] = False, needed
             if open_:
                 within[run] = 1
                 funded_milli += milli[run]
+                least[line] = max(least[line], needed)
+
+
+@njit(cache=True)
+def changed_payers(
+    now_ms: int, runs: int, phase: I64, placed: int, started: int, idle_cycles: I64, idle_since_ms: I64, demotes: I64, pool: I64,
+    reserved: I64, protected_until_ms: I64, payer: I64, paid_by: I64, leaf: I64, milli: I64, workload: I64, priority: I64,
+    placed_ms: I64, seq: I64, lines: int, allowance: I64, changed: I64, before: I64, least: I64, most: I64,
+) -> tuple[int, int]:  # fmt: skip
+    """Fill ``changed`` with the runs, by row, whose payer is not who should pay now; returns how many, and until when that holds.
+
+    A run in progress is paid by its budget inside the protected time that was reserved, and while it is within the allowance
+    (``funded_runs``), which is not asked of work on idle cycles, nor of who was demoted for doing none. ``paid_by`` says which
+    payer that is: (nobody, the budget). It holds until the first of those protected times is over, if allowances stay within
+    ``least`` and ``most``.
+    """
+    walked, within = np.zeros(runs, dtype=np.uint8), np.zeros(runs, dtype=np.int64)
+    for run in range(runs):
+        if (phase[run] == placed or phase[run] == started) and idle_cycles[run] == 0:
+            walked[run] = 1
+            if idle_since_ms[run] > 0 and demotes[pool[run]] == 1:
+                walked[run] = 0
+    funded_runs(
+        walked, leaf, milli, workload, priority, placed_ms, seq, lines, allowance, within, before, least, most
+    )
+    count, until_ms = 0, NEVER_MS
+    for run in range(runs):
+        if phase[run] == placed or phase[run] == started:
+            promised = reserved[run] == 1 and now_ms < protected_until_ms[run]
+            if promised:
+                until_ms = min(until_ms, protected_until_ms[run])
+            if payer[run] != paid_by[1 if promised else within[run]]:
+                changed[count] = run
+                count += 1
+    return count, until_ms

@@ -10,14 +10,13 @@ long; new safe progress ends that. A replica of a service is queued again whatev
 
 from __future__ import annotations
 
-import numpy as np
-
 from apportion.core.decisions import RunClosed, WorkloadClosed
 from apportion.core.policy.emit import Emit
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, Outcome
 from apportion.core.state import schema
 from apportion.core.state.asks import way_home
 from apportion.core.state.codes import OUTCOMES
+from apportion.core.state.phases import runs_in
 from apportion.core.state.state import State
 from apportion.core.state.unsettled import unsettled_rows
 from apportion.core.state.work import unsaved_us
@@ -30,8 +29,8 @@ START_FAILURES_LIMIT = 8  # of one workload, in a row; then it is closed as STAR
 
 def close_ended(state: State, emit: Emit) -> None:
     """Write the account of every run that has ended since the last cycle, in row order."""
-    for row in np.flatnonzero(state.run.column("state") == schema.ENDED):
-        close_run(state, emit, int(row), OUTCOMES[int(state.run.outcome[row]) - 1])
+    for row in runs_in(state, schema.ENDED):
+        close_run(state, emit, row, OUTCOMES[int(state.run.outcome[row]) - 1])
 
 
 def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:

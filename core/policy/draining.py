@@ -47,6 +47,8 @@ class Asks(NamedTuple):
 def shut_nodes(state: State, emit: Emit) -> None:
     """Emit of each drained node whose deadline has come that nothing starts there any more."""
     node = state.node
+    if not node.column("drain_set_ms").any():
+        return
     for row in np.flatnonzero(_open(state) & (node.column("drain_ms") <= state.counters.time_ms)).tolist():
         numbers = {"deadline_ms": int(node.drain_ms[row]), "runs": int(node.runs[row])}
         emit(NodeSuspended(node=node.keys[row], reason=NodeReason.DRAINED.value, numbers=numbers))
@@ -54,6 +56,8 @@ def shut_nodes(state: State, emit: Emit) -> None:
 
 def ask_to_go(state: State, emit: Emit, shares: Shares) -> None:
     """Emit the stops that drains ask for now, in row order; each of the nodes where its time has come first."""
+    if not state.node.column("drain_set_ms").any():
+        return
     asks, now_ms = asks_of(state), state.counters.time_ms
     table, run, node = state.workload, state.run, state.node
     asked = -1

@@ -9,11 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import NodeSuspended, RunCancelled
+from apportion.core.kernels import late
 from apportion.core.policy.closing import close_run
 from apportion.core.policy.emit import Emit
 from apportion.core.reasons import NodeReason, Outcome
 from apportion.core.state import schema
 from apportion.core.state.holdings import gpus_of_run
+from apportion.core.state.phases import runs_in
 from apportion.core.state.state import State
 from apportion.core.state.unsettled import unsettled_rows
 
@@ -54,7 +56,10 @@ def stop_cancelled(state: State, emit: Emit) -> None:
 
 def _silent_nodes(state: State, emit: Emit) -> None:
     node, now_ms = state.node, state.counters.time_ms
-    silent = now_ms - node.column("last_seen_ms") > state.pool.heartbeat_timeout_ms[node.column("pool")]
+    timeout_ms = state.pool.heartbeat_timeout_ms
+    if not late.any_silent(now_ms, node.used, node.last_seen_ms, node.pool, node.gpus, node.silent, timeout_ms):
+        return
+    silent = now_ms - node.column("last_seen_ms") > timeout_ms[node.column("pool")]
     silent &= (node.column("gpus") > 0) & (node.column("silent") == 0)
     for row in np.flatnonzero(silent):
         emit(
@@ -71,8 +76,7 @@ def _silent_nodes(state: State, emit: Emit) -> None:
 
 def _late_runs(state: State, emit: Emit) -> None:
     run, now_ms = state.run, state.counters.time_ms
-    phases = run.column("state")
-    for row in (int(late) for late in np.flatnonzero((phases == schema.PLACED) | (phases == schema.STOPPING))):
+    for row in runs_in(state, schema.PLACED, schema.STOPPING):
         phase = int(run.state[row])
         if phase == schema.PLACED:
             limit_ms = int(state.pool.start_timeout_ms[int(run.pool[row])])

@@ -54,21 +54,23 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     jobs, now_ms = jobs_of(state, state.queue[:queued], state.asks[:queued]), state.counters.time_ms
     parts_of(state, jobs.first, jobs.last)
     holders = np.array([workload for made in reservations for workload in made.starts_ms], dtype=np.int64)
-    marks = np.zeros(queued, dtype=np.uint8)
+    untold = np.array(list(state.untold), dtype=np.int64)
+    looks = np.empty(len(jobs.first) + len(untold) + len(holders), dtype=np.int64)
     count = wait_kernels.mark(
-        jobs.queue, jobs.first, jobs.last, table.budget, table.priority, table.event_seq,
-        np.array(list(state.untold), dtype=np.int64), holders, marks,
-    )  # fmt: skip
+        jobs.queue, jobs.first, jobs.last, table.budget, table.priority, table.event_seq, untold, holders, looks
+    )
     instants_ms = np.concatenate([made.instants_ms for made in reservations])
     first_instant = np.cumsum([0, *(len(made.instants_ms) for made in reservations)], dtype=np.int64)
-    drains = any(made.closes_ms.any() for made in reservations)
-    waiting, rep, since_ms = np.empty((count, 5), dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    drains = any(made.drains for made in reservations)
+    waiting = np.empty((wait_kernels.COLUMNS, count), dtype=np.int64)
+    rep, since_ms = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     made_slots = wait_kernels.collect(
-        jobs.queue, marks, jobs.first, state.waits, state.budget.pool, table.state, schema.HELD, now_ms, holders, instants_ms,
+        jobs.queue, looks[:count], jobs.first, state.waits, state.budget.pool, table.state,
+        (table.reason, table.funded_ms, table.planned_ms, table.hold, table.choices), schema.HELD, now_ms, instants_ms,
         first_instant, int(drains), waiting, np.full(1 << (2 * count).bit_length(), -1, dtype=np.int64), rep,
     )  # fmt: skip
-    row, ahead, head, slot, class_ = (waiting[:, column].copy() for column in range(5))
-    serve.funded_since(jobs, lines_of(state, shares), now_ms, table.hold, schema.HOLD_FUNDED, row, head, table.funded_ms, since_ms)
+    row, ahead, head, slot, class_, reason_code, funded_ms, planned_ms, hold, choices = waiting
+    serve.funded_since(jobs, lines_of(state, shares), now_ms, hold, schema.HOLD_FUNDED, row, head, funded_ms, since_ms)
     told: dict[tuple[int, int], Answer] = {}  # by slot and class: numbers may tell of nodes that are kept
     offers = Offers(state)
     code = np.zeros(made_slots + 1, dtype=np.int64)  # the last one for those with a reason of their own
@@ -76,15 +78,13 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
         answer = told[number, int(class_[one])] = _answer(state, reservations, int(row[one]), int(ahead[one]), offers)
         code[number] = answer.code
     planned = _planned(state, reservations, row, head)
-    moved, elsewhere = _moved(planned, table.planned_ms[row]), _elsewhere(state, reservations, row, offers)
-    known = (slot >= 0) & (code[slot] == table.reason[row]) & (since_ms == table.funded_ms[row]) & ~moved
+    moved, elsewhere = _moved(planned, planned_ms), _elsewhere(state, reservations, row, choices, offers)
+    known = (slot >= 0) & (code[slot] == reason_code) & (since_ms == funded_ms) & ~moved
     known[[at for at, (news, _reasons) in elsewhere.items() if news]] = False
     fresh = np.flatnonzero(~known)
     said, rows, cells, nothing = list[PendingExplained](), list[int](), table.cells, (False, ())
-    columns = (fresh, waiting[fresh], since_ms[fresh], planned[fresh], moved[fresh])
-    for at, (workload, others, _head, number, kind), since, plan_ms, news in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
+    columns = (fresh, *(column[fresh] for column in (row, ahead, slot, class_, since_ms, planned, moved)))
+    for at, workload, others, number, kind, since, plan_ms, news in zip(*(column.tolist() for column in columns), strict=True):
         found = told.get((number, kind)) if number >= 0 else None
         if found is None:
             found = _answer(state, reservations, workload, others, offers)
@@ -105,16 +105,17 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
                 numbers["moved_from_ms"] = told_ms
             said.append(PendingExplained(workload=table.keys[workload], reason=found.word, numbers=numbers, elsewhere=told_of))
             rows.append(workload)
-    emit.all(said)
+    if said:
+        emit.all(said)
 
 
 def _elsewhere(
-    state: State, reservations: list[Reservations], rows: I64, offers: Offers
+    state: State, reservations: list[Reservations], rows: I64, choices: I64, offers: Offers
 ) -> dict[int, tuple[bool, tuple[Elsewhere, ...]]]:
     """Return, by position in ``rows``, why it did not start in other pools, and whether that is news."""
     choice, now_ms, found = state.choice.cells, state.counters.time_ms, dict[int, tuple[bool, tuple[Elsewhere, ...]]]()
     told: dict[tuple[int, ...], tuple[Pending, dict[str, int]]] = {}
-    for at in np.flatnonzero(state.workload.choices[rows]).tolist():
+    for at in np.flatnonzero(choices).tolist():
         workload, reasons, news = int(rows[at]), list[Elsewhere](), False
         if int(state.workload.state[workload]) == schema.HELD or int(state.workload.not_before_ms[workload]) > now_ms:
             continue

@@ -6,14 +6,13 @@ Placing, preempting, reserving and explaining all ask here, about the space as i
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels import fragments, pack
+from apportion.core.kernels import fragments, pack, release
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of
+from apportion.core.state.memo import Releases
 from apportion.core.state.mix import asked_of, mix_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
@@ -93,27 +92,26 @@ def healthy_parts_for(state: State, ask: Ask, masked: I64) -> int:
     )  # fmt: skip
 
 
-class Ready(NamedTuple):
-    """When nodes are ready for shapes without wishes, by GPUs per node, as long as what is known of GPUs holds."""
-
-    ready_ms: I64  # number of GPUs x node
-    order: I64  # nodes by that, per number of GPUs
-    known: I64  # per number of GPUs: 1 = it was asked for
-
-    @classmethod
-    def none(cls, state: State) -> Ready:
-        """Return what is known when nobody has asked."""
-        ready_ms, order = (np.empty((MAX_NODE_GPUS + 1, state.node.used), dtype=np.int64) for _column in range(2))
-        return cls(ready_ms, order, np.zeros(MAX_NODE_GPUS + 1, dtype=np.int64))
-
-
-NOTHING_READY = Ready(np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.int64), NO_ARRAY)
+def releases_of(state: State, pool: int, *, guess: bool) -> Releases:
+    """Return what is known of when nodes of a pool are ready, as of now; ``earliest_nodes`` adds to it."""
+    kept = state.memo.at(state.moved).releases
+    if (pool, guess) not in kept:
+        ready_ms, order, now_ready_ms, now_order = (
+            np.empty((MAX_NODE_GPUS + 1, state.node.used), dtype=np.int64) for _column in range(4)
+        )
+        known, as_of_ms = (np.zeros(MAX_NODE_GPUS + 1, dtype=np.int64) for _column in range(2))
+        kept[pool, guess] = Releases(ready_ms, order, known, as_of_ms, now_ready_ms, now_order)
+    made = kept[pool, guess]
+    release.as_of(state.counters.time_ms, *made)
+    return made
 
 
 def earliest_nodes(
-    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: Ready
+    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: Releases
 ) -> tuple[int, I64]:
     """Return when the workload could start, and on which node rows, by when each GPU is expected to be free; never: no rows.
+
+    What is past by ``gpu_free_ms`` is now.
 
     The parts that are ready first, within one domain where that is asked: of the domains the one that is ready first, then the
     lowest. Which nodes have few domains (``near``) is not asked: whatever is ready first will do. ``kept`` > 0 leaves out nodes.
@@ -130,7 +128,8 @@ def earliest_nodes(
         ready_ms, node_of = np.where(able, np.maximum(gpu_free_ms, now_ms), never_ms), gpu.column("node")
     else:
         need = max(1, int(table.milli_per_node[workload]) // MILLI)
-        ready_ms, node_of = _ready_ms(state, pool, need, wish.aligned, gpu_free_ms, never_ms), np.arange(node.used, dtype=np.int64)
+        ready_ms = _ready_ms(state, now_ms, pool, need, wish.aligned, gpu_free_ms, never_ms)
+        node_of = np.arange(node.used, dtype=np.int64)
     ready_ms[kept[node_of] > 0] = never_ms
     if len(places.room):
         ready_ms[places.room[node_of] < 1] = never_ms
@@ -146,26 +145,29 @@ def earliest_nodes(
     return start_ms, np.unique(node_of[picked])
 
 
-def _ready_ms(state: State, pool: int, need: int, aligned: int, gpu_free_ms: I64, never_ms: int) -> I64:
+def _ready_ms(
+    state: State, least_ms: int, pool: int, need: int, aligned: int, gpu_free_ms: I64, never_ms: int
+) -> I64:
     node, gpu, ready_ms = state.node, state.gpu, np.zeros(state.node.used, dtype=np.int64)
     pack.ready_times(
-        pool, need, aligned, state.counters.time_ms, never_ms, node.used, node.pool, node.first_gpu, node.gpus, gpu.out,
+        pool, need, aligned, least_ms, never_ms, node.used, node.pool, node.first_gpu, node.gpus, gpu.out,
         gpu.held_by, gpu_free_ms, ready_ms,
     )  # fmt: skip
     return ready_ms
 
 
 def _earliest_plain(
-    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: Ready
+    state: State, workload: int, gpu_free_ms: I64, kept: I64, never_ms: int, known: Releases
 ) -> tuple[int, I64]:
     """Return the same of a shape that asks for nothing but GPUs on any nodes."""
     table = state.workload
     need, pool = max(1, int(table.milli_per_node[workload]) // MILLI), int(table.pool[workload])
     if not known.known[need]:
-        known.ready_ms[need] = _ready_ms(state, pool, need, 0, gpu_free_ms, never_ms)
+        known.ready_ms[need] = _ready_ms(state, 0, pool, need, 0, gpu_free_ms, never_ms)
         known.order[need] = np.argsort(known.ready_ms[need], kind="stable")
         known.known[need] = 1
-    ready_ms, order = known.ready_ms[need], known.order[need]
+        release.as_of(state.counters.time_ms, *known)
+    ready_ms, order = known.now_ready_ms[need], known.now_order[need]
     picked = np.zeros(min(int(table.nodes[workload]), len(order) + 1), dtype=np.int64)
     if not pack.first_open(order, kept, picked) or int(ready_ms[picked[-1]]) >= never_ms:
         return never_ms, order[:0]

@@ -25,6 +25,8 @@ from apportion.core.policy.idling import demoted
 from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of
+from apportion.core.state.memo import Payers
+from apportion.core.state.phases import runs_in
 from apportion.core.state.state import State
 from apportion.core.units import MILLI
 
@@ -37,6 +39,7 @@ ANSWERS = {
     serve.ABOVE_ALLOWANCE: Funding.ABOVE_ALLOWANCE,
     serve.WITHIN_ALLOWANCE: Funding.WITHIN_ALLOWANCE,
 }
+_PAID_BY = np.array([schema.PAYER_UNFUNDED, schema.PAYER_BUDGET], dtype=np.int64)  # nobody; its budget
 
 
 @dataclass
@@ -57,7 +60,7 @@ class Shares:
 def shares_of(state: State) -> Shares:
     """Compute entitlements and allowances of all pools."""
     rows, pools = state.budget.used, state.pool.used
-    reserved = ledger.reserved_us(state, state.counters.time_ms)
+    reserved = ledger.promised(state).at(state.counters.time_ms)
     barred = ledger.barred_lines(state, reserved)
     entitled, allowance, wanted = (np.zeros(rows, dtype=np.int64) for _column in range(3))
     catch_up, given_up = (np.zeros(pools, dtype=np.int64) for _column in range(2))
@@ -113,11 +116,11 @@ def staying_milli(state: State) -> I64:
     """Return per budget line what runs and has not been asked to stop, or only to move; idle-cycle runs are nobody's."""
     run, budget = state.run, state.budget
     running = budget.column("running_milli").copy()
-    going = (run.column("state") == schema.STOPPING) & (run.column("stop_cause") != schema.STOP_MOVE)
-    going &= run.column("idle_cycles") == 0
-    if going.any():
+    going = np.array(runs_in(state, schema.STOPPING), dtype=np.int64)
+    going = going[(run.stop_cause[going] != schema.STOP_MOVE) & (run.idle_cycles[going] == 0)] if len(going) else going
+    if len(going):
         leaves = budget.column("children") == 0
-        np.subtract.at(running, run.column("budget")[going], run.column("gpus_milli")[going])
+        np.subtract.at(running, run.budget[going], run.gpus_milli[going])
         running[~leaves] = 0
         for pool in range(state.pool.used):
             share.sum_up(int(state.pool.root[pool]), budget.used, budget.pool, budget.parent, budget.children, running)
@@ -128,10 +131,13 @@ def capacity_milli(state: State, pool: int) -> int:
     """Return the GPUs of the pool that are in service, used or not, and what still runs on drained nodes: that they are to be empty
     makes nobody there unfunded.
     """
-    node, gpu = state.node.column, state.gpu.column
-    place, out = gpu("node"), gpu("out") == 1
-    leaving = np.where(node("drain_set_ms")[place] > 0, gpu("used_milli"), 0)
-    return int(np.where(out, leaving, MILLI)[node("pool")[place] == pool].sum())
+    kept = state.memo.at(state.moved).capacity_milli
+    if pool not in kept:
+        node, gpu = state.node.column, state.gpu.column
+        place, out = gpu("node"), gpu("out") == 1
+        leaving = np.where(node("drain_set_ms")[place] > 0, gpu("used_milli"), 0)
+        kept[pool] = int(np.where(out, leaving, MILLI)[node("pool")[place] == pool].sum())
+    return kept[pool]
 
 
 def fundable(
@@ -152,29 +158,37 @@ def fundable(
 
 def fund_runs(state: State, emit: Emit, shares: Shares) -> None:
     """Write ``funding.changed`` for every run whose payer is not what the rule says now."""
-    run, now_ms = state.run, state.counters.time_ms
-    phases = run.column("state")  # ended ones have been closed by now; a stopping one keeps its payer to its end
-    live = (phases == schema.PLACED) | (phases == schema.STARTED)
-    if not live.any():
+    run, table, now_ms = state.run, state.workload, state.counters.time_ms  # ended runs have been closed by now
+    if not len(run):
         return
-    off, table = demoted(state), state.workload
-    within, before = np.zeros(run.used, dtype=np.int64), np.zeros(run.used, dtype=np.int64)
-    share.funded_runs(
-        live & (run.column("idle_cycles") == 0) & ~off, run.budget, run.gpus_milli, run.workload, table.priority, run.placed_ms,
-        table.event_seq, state.budget.used, shares.allowance, within, before,
+    known = state.memo.at(state.moved).payers
+    if known is not None and now_ms < known.until_ms and _within(2 * shares.allowance, known):
+        return
+    room, before = np.empty(run.used, dtype=np.int64), np.zeros(run.used, dtype=np.int64)
+    least, most = np.empty(state.budget.used, dtype=np.int64), np.empty(state.budget.used, dtype=np.int64)
+    count, until_ms = share.changed_payers(
+        now_ms, run.used, run.state, schema.PLACED, schema.STARTED, run.idle_cycles, run.idle_since_ms, state.pool.idle_demotes,
+        run.pool, run.reserved, run.protected_until_ms, run.payer, _PAID_BY, run.budget, run.gpus_milli, run.workload,
+        table.priority, run.placed_ms, table.event_seq, state.budget.used, shares.allowance, room, before, least, most,
     )  # fmt: skip
-    protected = (run.column("reserved") == 1) & (now_ms < run.column("protected_until_ms"))
-    paid = protected | (within == 1)  # idle-cycle runs are never reserved and never walked; demoted ones not walked
-    changed = np.flatnonzero(live & (np.where(paid, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED) != run.column("payer")))
+    if not count:
+        state.memo.payers = Payers(until_ms, least, most)
+        return
+    changed, off = room[:count], demoted(state)
     workload = run.workload[changed]
     keys = (table.event_seq[workload], run.placed_ms[changed], -table.priority[workload])
     for row in changed[np.lexsort(keys)].tolist():  # lexsort is stable and the sequence unique: a total order
+        paid = int(run.payer[row]) == schema.PAYER_UNFUNDED
         if off[row]:
             why, idle_since_ms = Funding.IDLE_HOLD, int(run.idle_since_ms[row])
         else:
-            why, idle_since_ms = _why(state, shares, row, paid=bool(paid[row])), 0
-        payer, allowance_milli = (Payer.BUDGET if paid[row] else Payer.UNFUNDED), int(shares.allowance[int(run.budget[row])])
+            why, idle_since_ms = _why(state, shares, row, paid=paid), 0
+        payer, allowance_milli = (Payer.BUDGET if paid else Payer.UNFUNDED), int(shares.allowance[int(run.budget[row])])
         _change(state, emit, row, payer, why, allowance_milli, int(before[row]), idle_since_ms)
+
+
+def _within(twice: I64, known: Payers) -> bool:
+    return bool(((known.least <= twice) & (twice < known.most)).all())
 
 
 def _change(

@@ -62,9 +62,11 @@ class Moves:
     @classmethod
     def of(cls, state: State, pool: int) -> Moves:
         """Return the rule of a pool; where nothing may be moved there is nothing to look for."""
-        run = state.run
+        run, kind = state.run, int(state.pool.moves[pool])
+        if kind == schema.MOVES_NONE:
+            return cls(kind)
         any_movable = bool((state.workload.movable[run.column("workload")][run.column("pool") == pool] == 1).any())
-        return cls(int(state.pool.moves[pool]) if any_movable else schema.MOVES_NONE)
+        return cls(kind if any_movable else schema.MOVES_NONE)
 
 
 def move_for(state: State, emit: Emit, moves: Moves, workload: int, reservations: Reservations, *, funded: bool) -> bool:
@@ -83,8 +85,11 @@ def move_for(state: State, emit: Emit, moves: Moves, workload: int, reservations
 
 def withdraw(state: State, emit: Emit, moves: list[Moves]) -> None:
     """Say of proposals that nobody has looked at again that there are none."""
+    memo = state.memo.at(state.moved)
+    if memo.proposed is None:
+        memo.proposed = np.flatnonzero(state.workload.column("proposed")).tolist()
     asked = {workload for each in moves for workload in each.asked}
-    for row in np.flatnonzero(state.workload.column("proposed")).tolist():
+    for row in memo.proposed:
         if row not in asked:
             _propose(state, emit, row, None)
 

@@ -38,7 +38,7 @@ from apportion.core.policy import planning
 from apportion.core.policy.baselines import BASELINES
 from apportion.core.policy.baselines.serving import serve as serve_baseline
 from apportion.core.policy.emit import Emit
-from apportion.core.policy.fitting import find_gpus
+from apportion.core.policy.fitting import find_gpus, releases_of
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.horizon.carrying import serve_horizon
 from apportion.core.policy.moving import Moves, move_for, withdraw
@@ -49,6 +49,7 @@ from apportion.core.policy.starting import add_running, count_held_as_running, s
 from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, note
 from apportion.core.policy.visiting import visit
 from apportion.core.state import schema
+from apportion.core.state.queue import end_loan
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 
@@ -72,6 +73,7 @@ def place_all(state: State, emit: Emit, shares: Shares) -> list[Reservations]:
         else:
             made.append(serve_baseline(state, emit, shares, pool, baseline))
     visit(state, emit, shares, made)
+    end_loan(state)
     withdraw(state, emit, looked)
     return made
 
@@ -144,14 +146,13 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
 
     look(np.flatnonzero((jobs.last > jobs.first) & turn.mine))
     while True:
-        starts = turn.starts()
+        starts = turn.starts(runs=False)
         leaf = serve.start_funded(
             jobs, lines, turn.room, turn.stock, starts, turn.runs(), turn.pool, quantum_ms, turn.root, turn.now_ms,
             int(turn.plain and not planned), kept_all, ask_all, turn.blocked, stuck_milli, taken, position, candidate, shapes,
             count, found,
         )  # fmt: skip
-        if start_listed(state, emit, shares, starts):
-            turn.reservations.look_again()
+        start_listed(state, emit, shares, starts)
         if leaf < 0:
             return
         known, workload = int(found[0]), int(candidate[leaf])
@@ -188,7 +189,6 @@ def _move(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves, wo
     if not move_for(state, emit, moves, workload, turn.reservations, funded=funded):
         return False
     add_running(state, shares, workload, 1)
-    turn.reservations.look_again()
     turn.measure()
     return True
 
@@ -206,9 +206,10 @@ def _reserve_ahead(
     looks, kept = np.array([2 * most], dtype=np.int64), np.zeros((most, 2), dtype=np.int64)
     while len(reservations.starts_ms) < most:
         if plain:
-            known, count = reservations.ready(guess=False), len(reservations.starts_ms)
+            known, count = releases_of(state, turn.pool, guess=False), len(reservations.starts_ms)
             leaf, by_then = serve.keep_ahead(
-                turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks, *known,
+                turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks,
+                known.now_ready_ms, known.now_order, known.known,
                 reservations.until_ms, reservations.holder, kept, count, most,
             )  # fmt: skip
             reservations.note_kept(kept[count:by_then])
@@ -278,7 +279,7 @@ def _everybody(
                 run = int(state.workload.run[workload])
                 if not state.run.idle_cycles[run]:
                     ends_ms, milli = expected_end(state, run), int(state.run.gpus_milli[run])
-                    serve.add_end(run, leaf, ends_ms, milli, turn.now_ms, ends)
+                    serve.add_end(run, leaf, ends_ms, milli, ends)
                 places.known[leaf] = 0
             turn.measure()
         elif int(turn.tried.counts[1]) >= SHAPES_TRIED_MAX:

@@ -33,9 +33,11 @@ def places_of(state: State) -> serve.Places:
 
 def ends_of(state: State) -> serve.Ends:
     """Return the runs of each budget that have not been asked to stop, by the end they state; with room for all that waits."""
-    run, table, rows = state.run, state.workload, state.budget.used
-    first, sorted_ = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    run, table, rows, memo = state.run, state.workload, state.budget.used, state.memo.at(state.moved)
     startable = min(state.queued, int(state.pool.column("idle_milli").sum()))  # nobody takes less than a thousandth of a GPU
+    if memo.ends is not None and len(memo.ends.next) >= run.used + startable:
+        return memo.ends
+    first, sorted_ = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
     room = max(run.capacity, run.used + startable)
     link, end_ms, milli = (np.zeros(room, dtype=np.int64) for _column in range(3))
     made = serve.Ends(
@@ -43,4 +45,5 @@ def ends_of(state: State) -> serve.Ends:
         table.progress_ms,
     )  # fmt: skip
     serve.link_ends(run.used, run.state, schema.PLACED, schema.STARTED, run.idle_cycles, run.budget, run.gpus_milli, made)
+    memo.ends = made
     return made

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import release
-from apportion.core.policy.fitting import NOTHING_READY, Ready, earliest_nodes
+from apportion.core.policy.fitting import earliest_nodes, releases_of
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from apportion.core.units import NEVER_MS, UNKNOWN_RUNTIME_MS
@@ -44,8 +44,6 @@ class Reservations:
     grace_ms: int  # the longest that a run in progress may take to go
     planned_ms: dict[int, int] = field(default_factory=dict)  # when others are to start by the plan, if there is one
     profile: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # what that plan leaves; no entries = none
-    _free_ms: dict[bool, I64] = field(default_factory=dict)  # what was found, until something starts or is asked to stop
-    _ready: dict[bool, Ready] = field(default_factory=dict)
     _instants_ms: I64 | None = None  # what was found, until something is kept
 
     @classmethod
@@ -87,23 +85,7 @@ class Reservations:
             self.holder[theirs] = self.until_ms[theirs] = 0
         if gone:
             self._instants_ms = None
-            self.look_again()
         return bool(gone)
-
-    def free_ms(self, state: State, *, guess: bool) -> I64:
-        """Return per GPU row the instant at which its last run is expected to give it back."""
-        if guess not in self._free_ms:
-            self._free_ms[guess] = free_times(state, guess=guess)
-            self._ready[guess] = Ready.none(state)
-        return self._free_ms[guess]
-
-    def ready(self, *, guess: bool) -> Ready:
-        """Return what ``earliest_nodes`` remembers of ``free_ms``."""
-        return self._ready[guess] if guess in self._free_ms else NOTHING_READY
-
-    def look_again(self) -> None:
-        """Something started or was asked to stop: what was known of GPUs no longer holds."""
-        self._free_ms.clear()
 
     def beside(self, state: State, workload: int) -> I64:
         """Return per node 1 where it is kept from the workload: for somebody else, or drained, and it does not say that it is over
@@ -158,17 +140,21 @@ def expected_end(state: State, run: int) -> int:
 
 
 def free_times(state: State, *, guess: bool) -> I64:
-    """Return per GPU row when the last run on it is expected to give it back, never before now.
+    """Return per GPU row when the last run on it is expected to give it back: 0 or any instant that is past = it is free.
 
     Of a run that states nothing and may not be told to go it is ``NEVER_MS``, unless it is to be guessed.
     """
+    kept = state.memo.at(state.moved).free_ms
+    if guess in kept:
+        return kept[guess]
     run, workload, alloc, free_ms = state.run, state.workload, state.alloc, np.empty(state.gpu.used, dtype=np.int64)
     release.free_times(
-        state.counters.time_ms, int(guess), run.used, run.state, schema.STOPPING, run.workload, run.pool,
+        int(guess), run.used, run.state, schema.STOPPING, run.workload, run.pool,
         (state.pool.policy == schema.FAIR).astype(np.int64), run.payer, schema.PAYER_UNFUNDED, run.placed_ms, run.checkpoint_ms,
         run.protected_until_ms, run.stop_by_ms, workload.expected_runtime_ms, workload.progress_ms, alloc.used, alloc.run,
         alloc.gpu, alloc.milli, free_ms,
     )  # fmt: skip
+    kept[guess] = free_ms
     return free_ms
 
 
@@ -178,12 +164,13 @@ def reserve(state: State, reservations: Reservations, workload: int, funded_ms: 
     For one that will be funded at ``funded_ms`` only, nothing is done when its nodes would be ready before that, or nobody knows
     when they will be: then every node would idle for a guess.
     """
-    free_ms, kept = reservations.free_ms(state, guess=not funded_ms), reservations.until_ms
+    free_ms, kept = free_times(state, guess=not funded_ms), reservations.until_ms
+    known = releases_of(state, int(state.workload.pool[workload]), guess=not funded_ms)
     closes_ms, left_ms = reservations.closes_ms, says_over_ms(state, workload) - state.counters.time_ms
     if reservations.drains:
         kept = kept.copy()
     while True:  # drained nodes on which it would not be over in time are left out, one look after the other: it starts later
-        last_ms, rows = earliest_nodes(state, workload, free_ms, kept, NEVER_MS, reservations.ready(guess=not funded_ms))
+        last_ms, rows = earliest_nodes(state, workload, free_ms, kept, NEVER_MS, known)
         if not reservations.drains:
             break
         late = rows[(closes_ms[rows] > 0) & (closes_ms[rows] < last_ms + left_ms)]

@@ -35,10 +35,11 @@ def count_held_as_running(state: State, shares: Shares) -> None:
 
 def _held(state: State) -> list[int]:
     """Return the workloads that GPUs are held for, in queue order."""
-    table = state.workload
-    held = np.flatnonzero(table.column("state") == schema.HELD)
-    order = np.lexsort((table.event_seq[held], -table.priority[held], table.budget[held])) if len(held) else held
-    return [int(row) for row in held[order]]
+    table, memo = state.workload, state.memo.at(state.moved)
+    if memo.held is None:
+        held = np.flatnonzero(table.column("state") == schema.HELD)
+        memo.held = held[np.lexsort((table.event_seq[held], -table.priority[held], table.budget[held]))].tolist()
+    return memo.held
 
 
 def add_running(state: State, shares: Shares, workload: int, sign: int) -> None:

@@ -15,7 +15,7 @@ from apportion.core.policy.funding import Shares
 from apportion.core.policy.idling import demoted
 from apportion.core.policy.reserving import Reservations, says_over_ms
 from apportion.core.state import schema
-from apportion.core.state.queue import parts_of
+from apportion.core.state.queue import lent_queue, parts_of
 from apportion.core.state.state import State
 from apportion.core.units import MAX_NODE_GPUS
 
@@ -35,7 +35,7 @@ class Turn:
         self.root, self.horizon_ms = int(state.pool.root[pool]), int(state.pool.horizon_ms[pool])
         self.mine = budget.column("pool") == pool
         self.blocked = np.zeros(rows, dtype=np.int64)  # per budget row: lost a run in this cycle
-        self.jobs = jobs_of(state, state.queue[: state.queued].copy(), state.asks[: state.queued].copy())
+        self.jobs = jobs_of(state, *lent_queue(state))
         parts_of(state, self.jobs.first, self.jobs.last)
         self.lines = lines_of(state, shares)
         serve.children(rows, pool, budget.pool, budget.parent, self.lines.first_child, self.lines.next_sibling)
@@ -55,23 +55,21 @@ class Turn:
         """Time of the cycle."""
         return self.state.counters.time_ms
 
-    def starts(self) -> serve.Starts:
-        """Return the list of starts, with the rows that their runs will have; it is empty whenever this is asked."""
-        return self._starts._replace(runs=self.state.run.coming(len(self._starts.workload)))
+    def starts(self, *, runs: bool = True) -> serve.Starts:
+        """Return the list of starts, with the rows that their ``runs`` will have; it is empty whenever this is asked."""
+        return self._starts._replace(runs=self.state.run.coming(len(self._starts.workload))) if runs else self._starts
 
     def look_again(self, leaf: int) -> None:
         """Something of ``leaf`` started, or others were asked to stop for it: what was known of GPUs no longer holds.
 
         What could be freed stays an upper bound so long as the leaf is not above its allowance: nothing of it may go then.
         """
-        self.reservations.look_again()
         keep = self.shares.running[leaf] <= self.shares.allowance[leaf]
         self.measure(self.room if keep else None)
 
     def measure(self, known: serve.Room | None = None) -> None:
         """Count what is free, by who asks; what was ``known`` of what could be freed still bounds it."""
-        state, made = self.state, self.reservations
-        node, gpu = state.node, state.gpu
+        made = self.reservations
         classes, most = len(made.instants_ms) + 1, min(self._largest, MAX_NODE_GPUS)
         self.room = serve.Room(
             made.instants_ms, np.empty((classes, most + 1), dtype=np.int64), np.empty(classes, dtype=np.int64),
@@ -79,19 +77,39 @@ class Turn:
             self.profile,
         )  # fmt: skip
         self.starts_ms = np.array(list(made.starts_ms.values()), dtype=np.int64)
-        free, part, last = (np.empty(node.used, dtype=np.int64) for _column in range(3))
-        lowest = np.empty(MAX_NODE_GPUS + 1, dtype=np.int64)
-        self.stock = serve.Stock(
-            free, part, last, lowest, gpu.column("used_milli").copy(), gpu.column("used_memory_mib").copy(), gpu.out, gpu.held_by,
-            gpu.node, node.first_gpu, node.gpus, node.gpu_memory_mib, made.until_ms, made.holder, made.closes_ms,
-        )  # fmt: skip
-        room_kernels.measure_free(
-            self.pool, node.used, node.pool, node.first_gpu, node.gpus, gpu.used_milli, gpu.out, gpu.held_by, made.until_ms,
-            made.closes_ms, made.instants_ms, self.room.nodes, self.room.shared, self.room.sums, free, part, last,
-            lowest,
+        self.stock, self.room.sums[0] = self._stock()
+        self.stock = self.stock._replace(until_ms=made.until_ms, holder=made.holder, closes_ms=made.closes_ms)
+        room_kernels.measure_classes(
+            self.stock.free, self.stock.part, self.stock.last, made.until_ms, made.closes_ms, made.instants_ms, self.room.nodes,
+            self.room.shared,
         )  # fmt: skip
         if known is not None and known.sums[3]:
             self.room.evictable[:], self.room.sums[1:3], self.room.sums[3] = known.evictable, known.sums[1:3], serve.BOUND
+
+    def _stock(self) -> tuple[serve.Stock, int]:
+        """Return what nodes have left, and how much that is in all, as if none were kept; both as they were if nothing moved."""
+        state, kept = self.state, self.state.memo.at(self.state.moved).stocks
+        if self.pool in kept:
+            return kept[self.pool]
+        node, gpu, spare = state.node, state.gpu, state.memo.spare_stocks.get(self.pool)
+        if spare is not None and len(spare.used) == gpu.used and len(spare.free) == node.used:
+            free, part, last, lowest, used, used_mib = spare[:6]
+        else:
+            free, part, last = (np.empty(node.used, dtype=np.int64) for _column in range(3))
+            lowest = np.empty(MAX_NODE_GPUS + 1, dtype=np.int64)
+            used, used_mib = (np.empty(gpu.used, dtype=np.int64) for _column in range(2))
+        used[:], used_mib[:] = gpu.column("used_milli"), gpu.column("used_memory_mib")
+        free_milli = room_kernels.measure_free(
+            self.pool, node.used, node.pool, node.first_gpu, node.gpus, used, gpu.out, gpu.held_by, free, part, last, lowest
+        )
+        kept_for = self.reservations  # whoever asks puts in his own
+        made = serve.Stock(
+            free, part, last, lowest, used, used_mib, gpu.out, gpu.held_by, gpu.node, node.first_gpu, node.gpus,
+            node.gpu_memory_mib, kept_for.until_ms, kept_for.holder, kept_for.closes_ms,
+        )  # fmt: skip
+        state.memo.spare_stocks[self.pool] = made
+        kept[self.pool] = made, free_milli
+        return kept[self.pool]
 
     def keep_anew(self, *, bound: bool) -> None:
         """Other nodes are kept than were, and nothing has started: count by class anew. With ``bound`` what was known of what could

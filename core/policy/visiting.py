@@ -41,7 +41,7 @@ from apportion.core.policy.starting import start
 from apportion.core.policy.turn import SHAPES_TRIED_MAX, jobs_of, lines_of
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_at
-from apportion.core.state.queue import parts_of
+from apportion.core.state.queue import lent_queue, parts_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
 from apportion.core.units import BUCKET_MS, MAX_NODE_GPUS, MILLI, NEVER_MS, UNKNOWN_RUNTIME_MS
@@ -96,7 +96,7 @@ class Line:
 
     def __init__(self, state: State, shares: Shares) -> None:
         self._state = state
-        self._jobs = jobs_of(state, state.queue[: state.queued].copy(), state.asks[: state.queued].copy())
+        self._jobs = jobs_of(state, *lent_queue(state))
         self._lines = lines_of(state, shares)
         self._ends = ends_of(state)
         parts_of(state, self._jobs.first, self._jobs.last)
@@ -119,7 +119,7 @@ class Line:
         """A run has started."""
         if not self._state.run.idle_cycles[run]:
             leaf, milli = int(self._state.run.budget[run]), int(self._state.run.gpus_milli[run])
-            serve.add_end(run, leaf, expected_end(self._state, run), milli, self._state.counters.time_ms, self._ends)
+            serve.add_end(run, leaf, expected_end(self._state, run), milli, self._ends)
 
 
 class Door:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from apportion.core.state.frames import Frames
+from apportion.core.state.memo import Memo
 from apportion.core.state.rows import Rows
 from apportion.core.state.state import Counters, State
 from apportion.core.state.table import Table
@@ -40,6 +41,8 @@ def _copied(name: str, value: Any) -> Any:
         return rows
     if isinstance(value, Frames):
         return value.copied()
+    if isinstance(value, Memo):
+        return Memo()
     if isinstance(value, np.ndarray | list | dict):
         return copy(value)
     if isinstance(value, int | str | bytes):

@@ -57,6 +57,7 @@ def insert_all_queued(state: State, rows: list[int]) -> None:
 
 def _make_room(state: State, count: int) -> None:
     table = state.workload
+    _take_back(state)
     while state.queued + count > len(state.queue):
         state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
         state.asks = np.concatenate((state.asks, np.zeros_like(state.asks)))
@@ -81,6 +82,7 @@ def _note_wait(state: State, row: int) -> None:
 
 def remove_queued(state: State, row: int) -> None:
     """Take a workload row out of the queue."""
+    _take_back(state)
     table = state.workload
     found = queue_kernels.remove(state.queue, state.asks, state.queued, row, table.budget, table.priority, table.event_seq)
     if not found:
@@ -92,6 +94,7 @@ def remove_queued(state: State, row: int) -> None:
 
 def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     """Take many workload rows out of the queue."""
+    _take_back(state)
     table = state.workload
     state.queued, missing = queue_kernels.remove_all(
         state.queue, state.asks, state.queued, rows, table.budget, table.priority, table.event_seq
@@ -109,6 +112,26 @@ def note_told(state: State, row: int) -> None:
         state.untold.add(row)
     else:
         state.untold.discard(row)
+
+
+def lent_queue(state: State) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the queue and what each asks as they are now, for whoever walks them while workloads come and go.
+
+    They stay as they are: the first change after this makes a copy and goes on with that.
+    """
+    state.lent = True
+    return state.queue[: state.queued], state.asks[: state.queued]
+
+
+def end_loan(state: State) -> None:
+    """Nobody walks them any more."""
+    state.lent = False
+
+
+def _take_back(state: State) -> None:
+    """What is changed now must be nobody else's."""
+    if state.lent:
+        state.queue, state.asks, state.lent = state.queue.copy(), state.asks.copy(), False
 
 
 def parts_of(state: State, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from apportion.core.decisions import AnyDecision
 from apportion.core.state import schema
 from apportion.core.state.frames import Frames
+from apportion.core.state.memo import Memo
 from apportion.core.state.rows import Rows
 from apportion.core.state.table import Table
 
@@ -83,6 +84,7 @@ class State:
     # beside it, per position: what is asked of a node, milli-GPU; -1 = something else beside GPUs
     asks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
     queued: int = 0
+    lent: bool = False  # somebody walks these two as they are: they are copied before they change
     waiting: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))  # by budget row: how many are queued
     # rows of who is queued and was never told why, or was told that he would be funded: he is told again when he is no head
     untold: Rows = field(default_factory=Rows)
@@ -90,6 +92,8 @@ class State:
     waits: NDArray[np.int64] = field(default_factory=lambda: np.zeros((64, WAITS), dtype=np.int64))
     unsettled: Rows = field(default_factory=Rows)  # rows of WorkloadTable (unsettled.py)
     mixes: dict[int, tuple[int, NDArray[np.int64]]] = field(default_factory=dict)  # per pool: seq, what comes by then (mix.py)
+    moved: int = 0  # another number whenever a run, what it holds, a GPU, a node or the tree may have changed
+    memo: Memo = field(default_factory=Memo)
     speakers: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # heartbeat subjects met: row of the principal, bytes
 
     def tables(self) -> dict[str, Table]:

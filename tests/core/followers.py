@@ -1,7 +1,8 @@
 """Watchers of a story that are cores themselves, and what a cycle must have done: nothing placeable waits.
 
-``Twin`` folds the same records and answers each tick by verifying or trusting the stored batch; ``FastTwin`` takes the records
-in bulk, through the fast lane; ``Conserving`` looks at the state after each cycle.
+``Twin`` folds the same records and answers each tick by verifying or trusting the stored batch; ``Forgetful`` verifies without what
+was kept from the cycle before; ``FastTwin`` takes the records in bulk, through the fast lane; ``Conserving`` looks at the state
+after each cycle.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from apportion.core.policy.reserving import Reservations
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of
 from apportion.core.state.holdings import gpus_of_run, held_gpus
+from apportion.core.state.memo import Memo
 from apportion.core.state.state import State
 from apportion.core.state.wishes import Wish, wish_at, wish_of
 from tests.core import oracles
@@ -58,6 +60,18 @@ class Twin:
         assert self.core.digest() == core.digest(), f"the twin differs after seq {record.seq}"
         assert self.core.due_ms() == core.due_ms()
         assert self.core.dirty == core.dirty
+
+
+class Forgetful(Twin):
+    """A second core that begins every cycle as one that was just restored: what is kept from cycle to cycle changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(("verify",))
+
+    def answer(self, body: bytes) -> None:
+        """Derive the same without anything that was kept."""
+        self.core.state.memo = Memo()
+        super().answer(body)
 
 
 class FastTwin(Twin):

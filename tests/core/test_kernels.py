@@ -168,15 +168,23 @@ def test_funded_runs_are_a_prefix_and_half_is_enough(runs: int, budgets: int, da
     walked = [data.draw(st.booleans()) for _ in range(runs)]
     within, before = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
 
-    share.funded_runs(
-        np.array(walked, dtype=np.bool_), column(leaf), column(size), column(list(range(runs))), column(priority), column(placed),
-        column(seq), budgets, column(allowance), within, before,
+    least, most = np.empty(budgets, dtype=np.int64), np.empty(budgets, dtype=np.int64)
+    walk = (
+        np.array(walked, dtype=np.uint8), column(leaf), column(size), column(list(range(runs))), column(priority), column(placed),
+        column(seq), budgets,
     )  # fmt: skip
+
+    share.funded_runs(*walk, column(allowance), within, before, least, most)
 
     order = sorted((run for run in range(runs) if walked[run]), key=lambda run: (-priority[run], placed[run], seq[run]))
     told = oracles.funded_prefix(order, leaf, size, allowance)
     assert {run: (bool(within[run]), int(before[run])) for run in order} == told
     assert not any(within[run] for run in range(runs) if not walked[run])
+    other, again = [data.draw(milli()) for _ in range(budgets)], np.zeros(runs, dtype=np.int64)
+    stays = [int(least[leaf]) <= 2 * other[leaf] < int(most[leaf]) for leaf in range(budgets)]
+    share.funded_runs(*walk, column(other), again, before, least, most)
+    assert all(again[run] == within[run] for run in range(runs) if stays[leaf[run]])
+    assert all(any(again[run] != within[run] for run in order if leaf[run] == line) for line in range(budgets) if not stays[line])
 
 
 @quick

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apportion.core.kernels import lines
+from apportion.core.state.memo import Reserved
+from apportion.core.units import NEVER_MS
 from tests.strategies import Trees, column, milli, trees
 
 quick = settings(derandomize=True, max_examples=60, deadline=None)
@@ -29,20 +31,28 @@ def sum_of_leaves(tree: Trees, row: int, own: Sequence[int]) -> int:
 def test_reserved_is_what_runs_inside_their_protected_time_hold_own_and_below(tree: Trees, data: st.DataObject) -> None:
     run = st.tuples(st.integers(0, tree.rows - 1), milli(), st.integers(-5, 5), st.sampled_from([0, 1]), st.integers(1, ENDED))
     runs = data.draw(st.lists(run, max_size=12))
-    now_ms, timed = 1_000, data.draw(st.sampled_from([0, 1]))
-    got = np.full(tree.rows, -7, dtype=np.int64)
+    now_ms, later_ms = 1_000, data.draw(st.integers(0, 6))
+    left_us, gpus = np.full(tree.rows, -7, dtype=np.int64), np.full(tree.rows, -7, dtype=np.int64)
 
-    lines.reserved(
-        now_ms, timed, len(runs), ENDED, column([now_ms + left for _, _, left, _, _ in runs]), column([r[3] for r in runs]),
+    until_ms = lines.reserved(
+        now_ms, len(runs), ENDED, column([now_ms + left for _, _, left, _, _ in runs]), column([r[3] for r in runs]),
         column([r[4] for r in runs]), column([r[0] for r in runs]), column([r[1] for r in runs]),
-        tree.rows, column(tree.parent), column(tree.child_counts()), got,
+        tree.rows, column(tree.parent), column(tree.child_counts()), left_us, gpus,
     )  # fmt: skip
 
-    own = [0] * tree.rows
-    for line, gpus_milli, left, reserves, state in runs:
-        if reserves and left > 0 and state != ENDED:
-            own[line] += gpus_milli * (left if timed else 1)
-    assert list(got) == [sum_of_leaves(tree, row, own) for row in range(tree.rows)]
+    def sums(at_ms: int, *, timed: bool) -> list[int]:
+        own = [0] * tree.rows
+        for line, gpus_milli, left, reserves, state in runs:
+            if reserves and now_ms + left > at_ms and state != ENDED:
+                own[line] += gpus_milli * (now_ms + left - at_ms if timed else 1)
+        return [sum_of_leaves(tree, row, own) for row in range(tree.rows)]
+
+    assert list(gpus) == sums(now_ms, timed=False)
+    assert list(left_us) == sums(now_ms, timed=True)
+    stays = now_ms + later_ms < until_ms
+    assert not stays or list(Reserved(now_ms, until_ms, left_us, gpus).at(now_ms + later_ms)) == sums(now_ms + later_ms, timed=True)
+    ends = [now_ms + left for _, _, left, reserves, state in runs if reserves and left > 0 and state != ENDED]
+    assert until_ms == min(ends, default=NEVER_MS)
 
 
 @quick

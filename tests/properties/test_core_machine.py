@@ -19,7 +19,7 @@ from apportion.core.policy.horizon import asking
 from tests.core.books import Books
 from tests.core.chaos import Chaos, Seeded
 from tests.core.drains import Drains
-from tests.core.followers import Conserving, FastTwin, Twin, check_refusal
+from tests.core.followers import Conserving, FastTwin, Forgetful, Twin, check_refusal
 from tests.core.invariants import Inspector
 from tests.core.moved import Moved
 from tests.core.outlook import Timeline
@@ -58,7 +58,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.story = Story()
         self.chaos = Chaos(self.story, self.dice)
         conserving = Conserving()
-        watchers = (Books(), Timeline(), Inspector(), Drains(), Moved(), Serving(), conserving, Twin(), FastTwin())
+        watchers = (Books(), Timeline(), Inspector(), Drains(), Moved(), Serving(), conserving, Twin(), Forgetful(), FastTwin())
         self.story.watchers = (self.chaos, *watchers)
         self.watching = conserving.watching()
         self.watching.__enter__()
@@ -168,7 +168,8 @@ def play(
     story, conserving = Story(), Conserving()
     chaos = Chaos(story, Seeded(seed), policies, serving=serving is not None)
     books, drains, moved = Books(), Drains(), Moved()
-    watchers = (Timeline(), Inspector(), drains, moved, *([serving] if serving else []), conserving, Twin(), FastTwin())
+    watchers = (Timeline(), Inspector(), drains, moved, *([serving] if serving else []), conserving)
+    watchers += (Twin(), Forgetful(), FastTwin())
     story.watchers = (chaos, books, *watchers)
     with conserving.watching():
         try:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apportion.core import events as ev
 from apportion.core import planned
 from tests.core.books import Books
-from tests.core.followers import FastTwin, Twin
+from tests.core.followers import FastTwin, Forgetful, Twin
 from tests.core.invariants import Inspector
 from tests.core.outlook import Timeline
 from tests.core.story import Story
@@ -60,7 +60,7 @@ def _dated(event: ev.Event, now_ms: int) -> ev.Event:
 def test_a_line_is_entitled_to_what_the_last_event_for_the_instant_said(
     told: list[tuple[int, str, ev.Event | None]],
 ) -> None:
-    story = Story(Books(), Timeline(), Inspector(), Twin(), FastTwin())
+    story = Story(Books(), Timeline(), Inspector(), Twin(), Forgetful(), FastTwin())
     story.open()
     story.tell(ev.PoolDefined(pool="p"))
     story.tell(ev.NodeJoined(node="n1", pool="p", gpus=8, agent="agent"))

@@ -16,7 +16,7 @@ from apportion.core.calendar import month_of, month_start_ms, period_end_ms
 from apportion.core.decisions import CycleBatch, GrantIssued
 from apportion.core.units import GPU_US_PER_GPU_HOUR, MAX_TIME_MS, MS_PER_DAY, MS_PER_HOUR
 from tests.core.books import Books
-from tests.core.followers import FastTwin, Twin
+from tests.core.followers import FastTwin, Forgetful, Twin
 from tests.core.invariants import Inspector
 from tests.core.story import Story
 
@@ -111,7 +111,7 @@ class Issued:
 def tell(told: list[tuple[int, str, Any]]) -> tuple[Story, int]:
     """Play a story; agents start and, when told to stop, end what is placed."""
     issued = Issued()
-    story = Story(Books(), Inspector(), Twin(), FastTwin(), issued, start_ms=START_MS)
+    story = Story(Books(), Inspector(), Twin(), Forgetful(), FastTwin(), issued, start_ms=START_MS)
     story.open()
     story.tell(ev.PoolDefined(pool="p"))
     story.tell(ev.PolicyActivated(pool="p", protected_cap_ms=MS_PER_DAY))

@@ -12,7 +12,7 @@ from apportion.core import events as ev
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from tests.core.books import Books
-from tests.core.followers import Conserving, FastTwin, Twin
+from tests.core.followers import Conserving, FastTwin, Forgetful, Twin
 from tests.core.invariants import Inspector
 from tests.core.moved import Moved
 from tests.core.outlook import Timeline
@@ -66,7 +66,7 @@ def play(seed: int, rule: str, cycles: int) -> tuple[Moved, Counter[str]]:
     """Play a story; returns what was moved, and how many of each decision there were."""
     dice, story = random.Random(seed), Story()
     agents, moved, conserving, told = Agents(story, dice), Moved(), Conserving(), Counter[str]()
-    story.watchers = (agents, Books(), Timeline(), Inspector(), moved, conserving, Twin(), FastTwin())
+    story.watchers = (agents, Books(), Timeline(), Inspector(), moved, conserving, Twin(), Forgetful(), FastTwin())
     story.open()
     story.tell(ev.PoolDefined(pool="p"))
     story.tell(ev.PolicyActivated(pool="p", quantum_ms=300_000, moves=rule))  # type: ignore[arg-type]  # a literal in disguise

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apportion.core import events as ev
 from apportion.core.decisions import RunPlaced
 from tests.core.books import Books
-from tests.core.followers import FastTwin, Twin
+from tests.core.followers import FastTwin, Forgetful, Twin
 from tests.core.invariants import Inspector
 from tests.core.outlook import Timeline
 from tests.core.story import Story
@@ -21,7 +21,7 @@ MINUTE_MS = 60_000
 
 def begun(users: Any) -> Story:
     """Return a story with a budget that its users share, beside one that nobody shares."""
-    story = Story(Books(), Timeline(), Inspector(), Twin(), FastTwin())
+    story = Story(Books(), Timeline(), Inspector(), Twin(), Forgetful(), FastTwin())
     story.open()
     story.tell(ev.PoolDefined(pool="p"))
     story.tell(ev.PolicyActivated(pool="p", quantum_ms=5 * MINUTE_MS, horizon_ms=5 * MINUTE_MS))

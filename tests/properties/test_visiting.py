@@ -19,7 +19,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.policy import visiting
 from tests.core.books import Books
-from tests.core.followers import Conserving, FastTwin, Twin, fitting
+from tests.core.followers import Conserving, FastTwin, Forgetful, Twin, fitting
 from tests.core.invariants import Inspector, asks_of
 from tests.core.line import behind
 from tests.core.outlook import Timeline
@@ -63,7 +63,7 @@ class Cluster:
     def __init__(self) -> None:
         self.conserving = Conserving()
         self.order = FirstThatCan(self.conserving)
-        self.story = Story(Books(), Timeline(), Inspector(), self.conserving, self.order, Twin(), FastTwin())
+        self.story = Story(Books(), Timeline(), Inspector(), self.conserving, self.order, Twin(), Forgetful(), FastTwin())
         self.made, self.running = 0, dict[str, str]()
         self.story.open()
         for pool in POOLS:

@@ -1,0 +1,82 @@
+"""What a cycle found and the next one may find again: kept beside the state, so that nothing is looked for twice.
+
+None of it is part of the state: it is not in the digest, no snapshot holds it, a copy begins without it. And none of it may change
+what is decided: a core that was just restored decides the same (a property test drops it before every cycle).
+
+What is kept tells of runs, what they hold, GPUs, nodes and the lines of the tree as they were at one ``State.moved``, a number that
+is another as soon as one of these may have changed: every record and every decision that is folded makes it so, but for the few
+kinds of which it is known that they leave all this alone (``fold.records``, ``fold.outcomes``). Not covered, so to be looked at
+anew in every cycle: time, money, lags and demand, shares, who waits, and when nodes were heard of last.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.core.kernels import serve
+
+I64 = NDArray[np.int64]
+
+
+class Payers(NamedTuple):
+    """Every run has the payer that it should have, until an instant, while twice the allowance of each line is within bounds."""
+
+    until_ms: int
+    least: I64  # per budget line, milli-GPU
+    most: I64
+
+
+class Reserved(NamedTuple):
+    """Protected time that is promised and not charged, per budget line: ``left_us - milli * (now - from_ms)``, until an instant."""
+
+    from_ms: int
+    until_ms: int
+    left_us: I64
+    milli: I64
+
+    def at(self, now_ms: int) -> I64:
+        """Return how much that is now, per line: an array of the caller's own."""
+        return self.left_us - self.milli * (now_ms - self.from_ms)
+
+
+class Releases(NamedTuple):
+    """When nodes are ready for shapes without wishes, by GPUs per node; instants that are past by now stand as they were."""
+
+    ready_ms: I64  # number of GPUs x node
+    order: I64  # nodes by that, then by row
+    known: I64  # per number of GPUs: 1 = it was asked for
+    as_of_ms: I64  # per number of GPUs: the instant of which the last two tell
+    now_ready_ms: I64  # the same, nothing before that instant
+    now_order: I64
+
+
+class Memo:
+    """All that is kept; None, or no entry, = not known."""
+
+    def __init__(self) -> None:
+        self._moved = -1
+        self.spare_stocks: dict[int, serve.Stock] = {}  # per pool: arrays that are used again, whatever is in them
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing."""
+        self.payers: Payers | None = None
+        self.free_ms: dict[bool, I64] = {}  # per GPU row its last release, as ``release.free_times``; by whether it is guessed
+        self.releases: dict[tuple[int, bool], Releases] = {}  # by pool, and whether it is guessed
+        self.ends: serve.Ends | None = None
+        self.stocks: dict[int, tuple[serve.Stock, int]] = {}  # per pool, and what is free there, milli-GPU
+        self.capacity_milli: dict[int, int] = {}  # per pool
+        self.reserved: Reserved | None = None
+        self.runs_in: dict[tuple[int, ...], list[int]] = {}  # by phases: the rows of runs in one of them, ascending
+        self.held: list[int] | None = None  # workloads that GPUs are held for, in the order of the queue
+        self.proposed: list[int] | None = None  # workloads for which moves were proposed
+
+    def at(self, moved: int) -> Memo:
+        """Return what is known at this ``State.moved``."""
+        if moved != self._moved:
+            self._moved = moved
+            self.forget()
+        return self
