@@ -30,6 +30,7 @@ from apportion.adapters.agent.reports import Reports
 from apportion.adapters.agent.rundir import Exit, RunDir, all_runs
 from apportion.adapters.agent.runs import Happening, Runs
 from apportion.adapters.bus.connection import ApiError
+from apportion.adapters.bus.kept import kept_submission
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.publisher import OutcomeUnknown, PublishRefused
 from apportion.adapters.processes import ending
@@ -236,6 +237,8 @@ class Agent:
                 self._waiting[order.key] = now
             return RETRY_S
         self._waiting.pop(order.key, None)
+        if not order.event_seq:  # admitted before the log was cut
+            order.event_seq = await kept_submission(self._bus.connection, order.workload)
         body = await self._bus.events.body_at(order.event_seq) if order.event_seq else None
         if order.stop is not None or order.closed:  # came while we read
             return 0.0

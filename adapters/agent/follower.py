@@ -95,7 +95,7 @@ class Follower:
                 f"replaced. {self._remedy}"
             )
         if not known.cursor and (gone := await lost(self._connection, "DECISIONS")) is not None:
-            known.before = gone.cut.cut_seq  # all that is open was admitted beyond the cut: that is what a cut waits for
+            known.before = gone.cut.cut_seq  # who is open and was admitted before is kept by name
         self._tail = self._log.tail(known.before)
         if known.cursor:
             batch = (await self._tail.take(1))[0]

@@ -56,8 +56,17 @@ def parse_ack_subject(reply: bytes) -> tuple[int, int, int]:
 
 async def get_message(connection: Connection, stream: str, seq: int, timeout_s: float = 5.0) -> StoredMessage | None:
     """Read one message through the stream's leader (never a direct get); None when it does not exist."""
+    return await _message(connection, stream, {"seq": seq}, timeout_s)
+
+
+async def message_on(connection: Connection, stream: str, subject: str, timeout_s: float = 5.0) -> StoredMessage | None:
+    """Read the newest message on one subject in the same way; None when there is none, or no such stream."""
+    return await _message(connection, stream, {"last_by_subj": subject}, timeout_s)
+
+
+async def _message(connection: Connection, stream: str, which: dict[str, object], timeout_s: float) -> StoredMessage | None:
     try:
-        answer = await connection.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}, _MessageAnswer, timeout_s)
+        answer = await connection.api(f"STREAM.MSG.GET.{stream}", which, _MessageAnswer, timeout_s)
     except ApiError as error:
         if error.code == _NO_MESSAGES:
             return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.frames import Scanner
+from apportion.adapters.bus.kept import kept_record
 from apportion.adapters.bus.messages import get_message, last_seq
 from apportion.adapters.bus.stream import StreamTail
 from apportion.adapters.bus.topology import EVENTS
@@ -85,9 +86,9 @@ class NatsEventLog:
             await tail.close()
 
     async def body_at(self, seq: int) -> bytes | None:
-        """Return the body stored at ``seq``, None when there is no such record."""
+        """Return the body stored at ``seq``, also of one that was cut and is kept for agents; None when there is none."""
         message = await get_message(self._connection, EVENTS, seq)
-        return None if message is None else message.body
+        return await kept_record(self._connection, seq) if message is None else message.body
 
     async def close(self) -> None:
         """Stop reading; the object may be used again."""

@@ -154,6 +154,7 @@ async def config_show(place: Place) -> Answer:
         {"name": "principal", "value": principal_now(None), "from": _from("APPORTION_PRINCIPAL")},
         *({"name": name, "value": str(getattr(home, name)), "from": "directory"}
           for name in ("jetstream", "projection", "published", "snapshots", "agents", "logs")),
+        {"name": "archive", "value": str(home.archive), "from": _from("APPORTION_ARCHIVE")},
         {"name": "colour", "value": "off" if os.environ.get("NO_COLOR") else "on a terminal", "from": _from("NO_COLOR")},
     ]  # fmt: skip
     return Answer([Section(rows, ["name", "value", "from"], key="config")])

@@ -54,8 +54,9 @@ async def cut(
 
 
 async def _cut(place: Place, connection: Connection, directory: Path, keep: int, dry_run: bool) -> Answer:
-    from apportion.adapters.bus.shortening import open_again, shorten_both
+    from apportion.adapters.bus.shortening import open_again
     from apportion.adapters.bus.topology import stream_info
+    from apportion.adapters.cutting.carrying import carry_out
     from apportion.adapters.cutting.plan import plan
     from apportion.adapters.cutting.proof import prove
 
@@ -68,7 +69,7 @@ async def _cut(place: Place, connection: Connection, directory: Path, keep: int,
         proved = await prove(connection, wanted, show)
     sizes = [(await stream_info(connection, stream)).state.bytes for stream in ("EVENTS", "DECISIONS")]
     if not dry_run:
-        await shorten_both(connection, wanted.decisions, wanted.events)
+        await carry_out(connection, wanted)
     after = [(await stream_info(connection, stream)).state.bytes for stream in ("EVENTS", "DECISIONS")]
     freed = sum(sizes) - sum(after)
     return _answer(wanted, proved, opened, dry_run, freed)
@@ -86,8 +87,9 @@ def _answer(wanted: Plan, proved: Proved, opened: list[str], dry_run: bool, free
         f"the log {'would begin' if dry_run else 'begins'} with seq {wanted.events.cut_seq + 1:,}, {wanted.kept_days} archived "
         "days stay in it" + ("" if dry_run else f"; the streams are {freed:,} bytes smaller"),
     ]
-    if wanted.held_by:
-        lines.append(f"no more may go: {wanted.held_by}, submitted with seq {wanted.held_seq:,}, is not closed")
+    if wanted.open_seqs:
+        kept = f"{len(wanted.open_seqs):,} submissions of it {'would be' if dry_run else 'are'} kept apart for agents"
+        lines.append(f"{kept}: {len(wanted.open_jobs):,} jobs are not closed, and their commands are read from there")
     after = [] if dry_run else [f"{wanted.directory} is the only place that has what was dropped: keep a copy of it elsewhere"]
     document: dict[str, Any] = {
         "cut": not dry_run, "archive": str(wanted.directory), "up_to_day": wanted.day, "days": wanted.days,
@@ -95,6 +97,6 @@ def _answer(wanted: Plan, proved: Proved, opened: list[str], dry_run: bool, free
         "cut_decision": wanted.decisions.cut_seq, "records": wanted.records, "bytes": proved.bytes_dropped,
         "freed_bytes": 0 if dry_run else freed, "compared_records": proved.records, "compared_batches": proved.batches,
         "archived_seq": wanted.events.archived_seq, "snapshots": [first.last_seq, second.last_seq],
-        "held_by": wanted.held_by or None, "opened": opened,
+        "kept_submissions": len(wanted.open_seqs), "open_jobs": len(wanted.open_jobs), "opened": opened,
     }  # fmt: skip
     return Answer(lines=lines, after=after, document=document)

@@ -1,8 +1,8 @@
 """Which days of the live log may go: those that an archive has sealed, oldest first, as long as nobody needs them in the log.
 
-The newest sealed days stay, at least the two whose snapshots are verified. And everything stays from the submission of the oldest
-job on that is not closed: agents read its command and environment from the log, and learn of its admission there. A function of
-the archive and of what the server says of its streams; ``proof`` checks what is planned. Nothing is changed.
+The newest sealed days stay, at least the two whose snapshots are verified. Agents read the command of a job from its submission, so
+the plan names the submissions among what goes whose work is not closed; they are kept apart (``bus.kept``). A function of the
+archive and of what the server says of its streams; ``proof`` checks what is planned. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from apportion.adapters.bus import topology
 from apportion.adapters.bus.archived import Stream, chain_of, end_of
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.cut import Cut, declared
+from apportion.adapters.bus.kept import Submitted
 from apportion.adapters.bus.shortening import STREAMS
 from apportion.adapters.logs import manifest
 from apportion.adapters.logs.manifest import DayEntry
@@ -31,7 +32,7 @@ class CutRefused(ApportionError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cut would drop: everything up to the end of ``day``. ``held_by`` is a job because of which no more may go."""
+    """What a cut would drop: everything up to the end of ``day``; and what of it is kept for agents."""
 
     directory: Path
     day: str
@@ -45,8 +46,8 @@ class Plan:
     gone_batch_seq: int
     events: Cut
     decisions: Cut
-    held_by: str = ""
-    held_seq: int = 0  # of its submission
+    open_jobs: tuple[Submitted, ...]  # submitted up to the cut, and not closed as of the second snapshot
+    open_seqs: tuple[int, ...]  # of their submissions, and of those of services
 
     @property
     def records(self) -> int:
@@ -79,16 +80,9 @@ async def plan(connection: Connection, directory: Path, keep_days: int) -> Plan 
     if pair is None:
         raise CutRefused("no two days in a row end with a snapshot and have a cycle between; cut when more days are archived")
     core = loaded(directory, pair[1])
-    held_seq, held_by = oldest_open(core)
-    before_pair = [entry for entry in old if entry.last_seq < pair[0].last_seq]
-    may_go = [entry for entry in before_pair if not held_seq or entry.last_seq < max(held_seq, gone_seqs["EVENTS"] + 1)]
-    if not before_pair:
-        raise CutRefused(f"the newest two usable snapshots end {pair[0].day} and {pair[1].day}: no day before them is in the log")
+    may_go = [entry for entry in old if entry.last_seq < pair[0].last_seq]
     if not may_go:
-        raise CutRefused(
-            f"no day can go: {held_by}, submitted with seq {held_seq:,}, is not closed, and agents read its command from the log; "
-            "cut when it is over, or cancel it"
-        )
+        raise CutRefused(f"the newest two usable snapshots end {pair[0].day} and {pair[1].day}: no day before them is in the log")
     last = may_go[-1]
     cuts = {
         stream: Cut(
@@ -97,7 +91,7 @@ async def plan(connection: Connection, directory: Path, keep_days: int) -> Plan 
         )
         for stream in STREAMS
     }  # fmt: skip
-    held = len(may_go) < len(before_pair)
+    open_jobs, open_seqs = _open_work(core, cuts["EVENTS"].cut_seq)
     return Plan(
         directory=directory,
         day=last.day,
@@ -111,8 +105,8 @@ async def plan(connection: Connection, directory: Path, keep_days: int) -> Plan 
         gone_batch_seq=gone_seqs["DECISIONS"],
         events=cuts["EVENTS"],
         decisions=cuts["DECISIONS"],
-        held_by=held_by if held else "",
-        held_seq=held_seq if held else 0,
+        open_jobs=open_jobs,
+        open_seqs=open_seqs,
     )
 
 
@@ -169,8 +163,14 @@ def loaded(directory: Path, entry: DayEntry) -> Core:
     return core
 
 
-def oldest_open(core: Core) -> tuple[int, str]:
-    """Return the sequence and the name of the oldest submission that is not over; 0 without one."""
+def _open_work(core: Core, cut_seq: int) -> tuple[tuple[Submitted, ...], tuple[int, ...]]:
+    """Return which work submitted up to ``cut_seq`` is not over, and where it was submitted.
+
+    What is over in this state stays over, and what came after it was submitted beyond the cut: so this holds from here on.
+    """
     state = core.state
-    rows = [(int(table.event_seq[row]), table.keys[row]) for table in (state.workload, state.service) for row in table.live_rows()]
-    return min((one for one in rows if one[0]), default=(0, ""))
+    jobs = [Submitted(state.workload.keys[row], int(state.workload.event_seq[row])) for row in state.workload.live_rows()]
+    services = [int(state.service.event_seq[row]) for row in state.service.live_rows()]
+    jobs = [job for job in jobs if 0 < job.seq <= cut_seq]
+    seqs = dict.fromkeys([*(job.seq for job in jobs), *(seq for seq in services if 0 < seq <= cut_seq)])
+    return tuple(jobs), tuple(sorted(seqs))

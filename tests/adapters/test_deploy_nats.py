@@ -39,6 +39,12 @@ Url = Callable[[str], str]
 @pytest.fixture
 def url_of(tmp_path: Path) -> Iterator[Url]:
     """Start a server with the deployed configuration on a free port; returns the URL of a user."""
+    with serving(tmp_path, DEPLOY / "nats.conf") as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving(tmp_path: Path, configuration: Path) -> Iterator[Url]:
     names = [line.split("=")[0] for line in (DEPLOY / "nats.env.example").read_text().splitlines() if "=" in line]
     environment = {
         **os.environ,
@@ -50,7 +56,7 @@ def url_of(tmp_path: Path) -> Iterator[Url]:
     }
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(
-            [str(find_binary()), "-c", str(DEPLOY / "nats.conf"), "--ports_file_dir", str(tmp_path)],
+            [str(find_binary()), "-c", str(configuration), "--ports_file_dir", str(tmp_path)],
             env=environment, stdout=log, stderr=log,
         )  # fmt: skip
     try:
