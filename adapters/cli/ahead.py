@@ -97,9 +97,18 @@ def lines_of(found: Ahead, event: WorkloadSubmitted) -> list[str]:
         )
     lines += [f"  ... and {len(found.victims) - SHOWN} more"] if len(found.victims) > SHOWN else []
     lines += _later_words(found)
+    if found.unstated:
+        jobs = "1 job says" if found.unstated == 1 else f"{found.unstated:,} jobs say"
+        lines.append(f"  {jobs} nothing of how long it takes{_this_one(found, event)}: taken to run for a day")
     if found.without_end:
         lines.append(f"  {found.without_end} running jobs are beyond what they stated, and are taken to run on")
     return lines
+
+
+def _this_one(found: Ahead, event: WorkloadSubmitted) -> str:
+    if event.expected_runtime_ms:
+        return ""
+    return ", this one" if found.unstated == 1 else ", this one among them"
 
 
 def _piece(piece: Any) -> dict[str, Any]:
@@ -135,7 +144,8 @@ def document_of(found: Ahead) -> dict[str, Any]:
         "basis": found.basis, "from_ms": found.from_ms, "to_ms": found.to_ms, "start_ms": found.start_ms, "end_ms": found.end_ms,
         "placed": msgspec.to_builtins(found.placed), "waits": msgspec.to_builtins(found.waits),
         "victims": msgspec.to_builtins(found.victims), "funded_gpu_us": found.funded_gpu_us,
-        "unfunded_gpu_us": found.unfunded_gpu_us, "preempted": found.preempted, "beyond_limit": found.without_end,
+        "unfunded_gpu_us": found.unfunded_gpu_us, "preempted": found.preempted,
+        "beyond_limit": found.without_end, "unstated": found.unstated,
         "later": [
             {"workload": workload, "budget": budget, "gpus_milli": milli, "without_ms": without_ms, "with_ms": with_ms}
             for workload, budget, milli, without_ms, with_ms in found.later

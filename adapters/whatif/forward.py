@@ -69,10 +69,12 @@ class StatedNeeds(Needs):
         self._need_ms: dict[str, int] = {}
         self._gap_ms: dict[str, int] = {}
         self.without_end = 0  # running, and beyond what they stated
+        self.unstated = 0  # running or waiting, and nothing says how long: each is taken to run for a day
         for name, row in table.row_of.items():
             stated_ms = int(table.expected_runtime_ms[row]) or UNKNOWN_RUNTIME_MS
             forecast_ms = int(table.forecast_ms[row])
             need_ms = forecast_ms if basis == "forecast" and forecast_ms else stated_ms
+            guessed = not table.service[row] and not (basis == "forecast" and forecast_ms) and not table.expected_runtime_ms[row]
             at = int(table.run[row])
             if at >= 0:
                 self._gap_ms[name] = int(run.checkpoint_gap_ms[at])
@@ -81,8 +83,10 @@ class StatedNeeds(Needs):
                 if done_ms >= need_ms:
                     self.without_end += 1
                     continue
+            self.unstated += guessed
             self._need_ms[name] = need_ms
         for event in extra:
+            self.unstated += not event.expected_runtime_ms
             self._need_ms[event.workload] = event.expected_runtime_ms or UNKNOWN_RUNTIME_MS
             self._gap_ms[event.workload] = event.checkpoint_interval_ms
             history.recorder.asked[event.workload] = Asked(event.budget, event.gpus_milli)
@@ -123,7 +127,8 @@ class Ahead:
     unfunded_gpu_us: int = 0
     preempted: int = 0  # how often it would itself make room
     later: list[tuple[str, str, int, int, int | None]] = field(default_factory=list)  # job, budget, milli, start without, with
-    without_end: int = 0
+    without_end: int = 0  # running jobs beyond what they stated
+    unstated: int = 0  # jobs, this one counted, of which nothing says how long they run
 
 
 class _Watch:
@@ -157,9 +162,9 @@ def look_ahead(
 ) -> Ahead:  # fmt: skip
     """Return what would become of a submission that arrived now."""
     with_it = _Watch(event.workload)
-    without_end = _play(core, with_it, [(event, principal)], basis, core.time_ms + ahead_ms, progress)
+    needs = _play(core, with_it, [(event, principal)], basis, core.time_ms + ahead_ms, progress)
     found = _about(core, with_it, event, basis)
-    found.without_end = without_end
+    found.without_end, found.unstated = needs.without_end, needs.unstated
     if found.refusal is not None:
         return found
     without = _Watch(event.workload)
@@ -179,7 +184,7 @@ def has_forecasts(core: Core) -> bool:
 
 def _play(
     core: Core, watch: _Watch, more: Sequence[tuple[WorkloadSubmitted, str]], basis: Basis, to_ms: int, progress: OnProgress | None
-) -> int:
+) -> StatedNeeds:
     history = Reader(core).finish()
     history.to_ms = to_ms
     _hear(core, history)
@@ -187,7 +192,7 @@ def _play(
     events = tuple(stated(core.time_ms, by, event, f"{MADE}.{event.workload}") for event, by in more)
     stop = (lambda: watch.over) if more else None
     Play(history, needs, Change(events), watch.take, remake_all=True, pace=Coarser(core.time_ms), stop=stop).run(progress)
-    return needs.without_end
+    return needs
 
 
 def _hear(core: Core, history: History) -> None:
@@ -210,6 +215,7 @@ def _hear(core: Core, history: History) -> None:
 def _about(core: Core, watch: _Watch, event: WorkloadSubmitted, basis: Basis) -> Ahead:
     found = Ahead(basis, core.time_ms, watch.last_ms)
     held: tuple[bool, int, int] | None = None
+    closed_ms: int | None = None  # end of its last run: the cycle that learns of it may come later
 
     def pay(until_ms: int) -> None:
         if held is not None:
@@ -234,12 +240,12 @@ def _about(core: Core, watch: _Watch, event: WorkloadSubmitted, basis: Basis) ->
                 held = (decision.payer == "budget", batch.time_ms, held[2])
             elif isinstance(decision, RunClosed):
                 pay(decision.end_ms)
-                held = None
+                held, closed_ms = None, decision.end_ms
             elif isinstance(decision, RunPreempted):
                 found.preempted += 1
             elif isinstance(decision, PendingExplained) and found.start_ms is None:
                 found.waits = found.waits or decision
             elif isinstance(decision, WorkloadClosed):
-                found.end_ms = batch.time_ms
+                found.end_ms = closed_ms if closed_ms is not None else batch.time_ms
     pay(watch.last_ms)
     return found

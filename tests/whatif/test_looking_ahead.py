@@ -110,3 +110,23 @@ def test_what_the_core_would_refuse_is_its_refusal() -> None:
     assert too_large.refusal.reason == "never_fits"
     assert not_his.refusal is not None
     assert not_his.refusal.reason == "not_permitted"
+
+
+def test_what_is_said_of_no_end_is_counted_and_the_end_is_that_of_the_run() -> None:
+    story = opened(nodes=2, budgets=LAB)
+    story.say(job("silent", 8, "lab/a", min_runtime_ms=HOUR_MS), "ann")
+    running(story, "silent")
+    core = core_of(story)
+
+    stated = look_ahead(core, job("new", 8, "lab/b", expected_runtime_ms=7 * HOUR_MS), "ann")
+    silent = look_ahead(core, job("new", 8, "lab/b"), "ann")
+
+    assert stated.start_ms is not None
+    assert stated.end_ms is not None
+    assert abs(stated.end_ms - stated.start_ms - 7 * HOUR_MS) <= 2_000, "not when a coarse cycle learns of it"
+    assert (stated.unstated, silent.unstated) == (1, 2)
+    with_end = job("new", expected_runtime_ms=HOUR_MS)
+    assert any("1 job says nothing of how long it takes: taken" in line for line in lines_of(stated, with_end))
+    told = lines_of(silent, job("new"))
+    assert any("2 jobs say nothing of how long it takes, this one among them" in line for line in told)
+    assert document_of(silent)["unstated"] == 2
