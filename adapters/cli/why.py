@@ -6,6 +6,7 @@ state at the cycle that the answer holds for (``adapters.explaining``). For who 
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,7 +66,7 @@ async def why(
         lines += _budget(parts)
     lines += _beyond(known) if known else []
     lines += lines_of(expected, str(workload["budget"])) if expected else []
-    lines += _changes(known) if known else []
+    lines += _changes(known, workload) if known else []
     sections = [*_sections(known), *_history(parts)]
     document = {
         "as_of": reply.as_of.document(), "workload": workload, "lines": lines, **parts,
@@ -215,7 +216,7 @@ def until_words(run: dict[str, Any]) -> str:
     return until + (f", does no work since {render.when(run['idle_since_ms'])}" if run["idle_since_ms"] else "")
 
 
-def _changes(known: dict[str, Any]) -> list[str]:
+def _changes(known: dict[str, Any], workload: dict[str, Any]) -> list[str]:
     """Return what would start it now, with the commands that do it."""
     if "changes" not in known:
         return []
@@ -224,8 +225,20 @@ def _changes(known: dict[str, Any]) -> list[str]:
         return [f"  no single change of those tried would start it now {tried}"]
     lines = ["", f"the smallest change of each kind that would start it now {tried}; COMMAND stands for what it runs:"]
     for change in known["changes"]:
-        lines += [f"  {change['what']}: {change['cost']}", f"    $ {_command(change['commands'])}"]
+        lines += [f"  {change['what']}: {change['cost']}", f"    $ {_command(_whole(change['commands'], workload))}"]
     return lines
+
+
+def _whole(commands: list[str], workload: dict[str, Any]) -> list[str]:
+    """Return commands with what the core does not know of the job: its name, its kind, how often it saves."""
+    from apportion.adapters.explaining.commands import exact
+
+    known = [f"--name {shlex.quote(str(workload['name']))}"] if workload["name"] else []
+    known += [f"--kind {workload['kind']}"] if workload["kind"] != "training" else []
+    if every_ms := workload["checkpoint_interval_ms"]:
+        known.append(f"--checkpoint-interval {exact(every_ms)}")
+    more = " ".join([*known, "-- COMMAND"])
+    return [command.replace("-- COMMAND", more) if command.startswith("apportion submit ") else command for command in commands]
 
 
 def _command(commands: list[str]) -> str:

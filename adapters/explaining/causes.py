@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.adapters.explaining.moment import Cycle
-from apportion.core import ledger
 from apportion.core.kernels import serve
 from apportion.core.policy.explaining import Offers, reason_for
 from apportion.core.policy.fitting import find_gpus, healthy_parts_for
@@ -121,12 +120,20 @@ def _money(cycle: Cycle, workload: int, why: Funding) -> Numbers:
             "entitled_milli": int(cycle.shares.entitled[line]),
         }
     while why is Funding.BALANCE_SPENT and line >= 0:  # the first line, from below, that cannot promise it
-        left_us = ledger.available_us(state, line, cycle.shares.reserved_us)
+        left_us = own_balance_us(cycle, line)
         needs_us = int(state.workload.gpus_milli[workload]) * int(state.workload.min_runtime_ms[workload])
-        if state.budget.metered[line] and left_us is not None and left_us < needs_us:
+        if left_us is not None and left_us < needs_us:
             return numbers | {"left_gpu_us": left_us, "needs_gpu_us": needs_us, "line": state.budget_path(line)}
         line = int(state.budget.parent[line])
     return numbers
+
+
+def own_balance_us(cycle: Cycle, line: int) -> int | None:
+    """Return what a line itself may still promise after the cycle, whatever those above it may; None = not metered."""
+    budget = cycle.state.budget
+    if not budget.metered[line]:
+        return None
+    return int(budget.granted_us[line]) - int(budget.charged_us[line]) - int(cycle.shares.reserved_us[line])
 
 
 def _others(state: State, workload: int, made: Reservations, before: list[int], offers: Offers) -> dict[Pending, Numbers]:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from apportion.adapters.explaining.asked import submission_of
-from apportion.adapters.explaining.causes import Numbers, ahead_of
+from apportion.adapters.explaining.causes import Numbers, ahead_of, own_balance_us
 from apportion.adapters.explaining.moment import Moment
 from apportion.adapters.explaining.trying import TRIALS_MAX, Edit, Outcome, OutOfTrials, Trials, least
 from apportion.core.events import (
@@ -262,10 +262,12 @@ class Search:
         needs_us = max(1, int(cycle.state.workload.gpus_milli[self.row]) * int(cycle.state.workload.min_runtime_ms[self.row]))
         poorest, missing_us = -1, 0
         while line >= 0:  # all lines from its own up must be able to promise it; one grant can help where one cannot
-            left_us = int(budget.granted_us[line] - budget.charged_us[line] - cycle.shares.reserved_us[line])
-            if budget.metered[line] and left_us < needs_us:
+            left_us = own_balance_us(cycle, line)
+            if left_us is not None and left_us < needs_us:
                 poorest, missing_us = line, needs_us - left_us
             line = int(budget.parent[line])
+        if poorest < 0:
+            return None
         hours = min(2 * missing_us // GPU_US_PER_GPU_HOUR + 2, GRANT_HOURS_MAX)
         pool, path = self.state.pool.keys[int(budget.pool[poorest])], self.state.budget_path(poorest)
         if not path:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+import msgspec
+
 from apportion.adapters.explaining.changes import Change
 from apportion.adapters.explaining.nodes import Test
 from apportion.adapters.explaining.trying import AFTER_STOPS
@@ -54,6 +56,7 @@ TESTS = {
     "others": ("{nodes_able:node|nodes} would do, {nodes_needed} needed",
                "only {nodes_able:node|nodes} would do now, {nodes_needed} needed"),
 }  # fmt: skip
+GRACE_MS = next(field.default for field in msgspec.structs.fields(WorkloadSubmitted) if field.name == "grace_ms")
 LABELS = {
     "in_service": "in service", "gpu_memory": "GPU memory", "cpu": "CPU", "free_gpus": "free GPUs", "kept": "kept for others",
     "others": "enough nodes",
@@ -129,6 +132,7 @@ def submit_words(asks: WorkloadSubmitted) -> str:
         "--memory": f"{asks.memory_mib}MiB" if asks.memory_mib else "",
         "--apart": f"{asks.apart}/{asks.apart_level}" if asks.apart else "",
         "--expected-runtime": exact(asks.expected_runtime_ms) if asks.expected_runtime_ms else "",
+        "--grace": exact(asks.grace_ms) if asks.grace_ms != GRACE_MS else "", "--no-auto-resume": not asks.auto_resume,
     }  # fmt: skip
     words += [name if value is True else f"{name} {shlex.quote(str(value))}" for name, value in given.items() if value]
     words += [f"--label {shlex.quote(f'{name}={value}')}" for name, value in asks.labels.items()]

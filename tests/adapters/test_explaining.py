@@ -6,12 +6,13 @@ import pytest
 
 from apportion.adapters.explaining.causes import Cause, causes_of
 from apportion.adapters.explaining.changes import Change, smallest_changes
+from apportion.adapters.explaining.commands import submit_words
 from apportion.adapters.explaining.moment import Moment
 from apportion.adapters.explaining.report import explanation
 from apportion.adapters.explaining.trying import AFTER_STOPS
 from apportion.core.decisions import CycleBatch, PendingExplained, RunPlaced, RunStop, decode_batch
 from apportion.core.engine import Core
-from apportion.core.events import RunFinished
+from apportion.core.events import RunFinished, WorkloadSubmitted
 from apportion.core.reasons import Funding, Pending
 from apportion.core.state.copying import copy_of
 from tests.core.scenario import Scenario
@@ -257,6 +258,42 @@ def test_money_that_is_spent_tells_how_much_is_missing_and_the_least_grant_start
     assert grant.outcome.starts == AFTER_STOPS
     assert [(stop["budget"], stop["gpus_milli"]) for stop in grant.outcome.stops] == [("B", 4_000)]
     assert applied(scenario, live, grant) == ["job"]
+
+
+def test_the_budget_that_has_too_little_is_named_not_the_one_that_is_rich() -> None:
+    scenario = played("""
+        node n1 4
+        node n2 4
+        budget A/x 100%
+        grant A 1h
+        grant A/x 100h
+        submit b1 B 4 min=1m
+        submit b2 B 4 min=1m
+        tick
+        tick 2m
+        submit job A/x 4 min=2h
+    """)
+    moment, live = moment_of(scenario)
+
+    found = {cause.reason: cause.numbers for cause in causes(moment)}
+    (grant,) = [change for change in smallest_changes(moment, "job")[0] if change.kind == "grant"]
+
+    assert found["balance_spent"]["line"] == grant.numbers["budget"] == "A"
+    assert int(found["balance_spent"]["left_gpu_us"]) <= 1_000 * 3_600_000
+    assert applied(scenario, live, grant) == ["job"]
+
+
+def test_a_command_asks_again_for_all_that_the_job_asked_for() -> None:
+    asks = WorkloadSubmitted(
+        workload="w", budget="A", pools=("p", "q"), gpus_milli=3_000, grace_ms=90_000, auto_resume=False, min_runtime_ms=0,
+        labels={"gen": "a b"}, priority=3,
+    )  # fmt: skip
+
+    assert submit_words(asks) == (
+        "apportion submit --budget A --gpus 3 --priority 3 --grace 90s --no-auto-resume --label 'gen=a b' --min-runtime 0h "
+        "--pool p,q -- COMMAND"
+    )
+    assert "--grace" not in submit_words(WorkloadSubmitted(workload="w", budget="A", pools=("p",), gpus_milli=1_000))
 
 
 def test_what_explains_changes_nothing() -> None:
