@@ -49,7 +49,7 @@ from apportion.core.state.bulk import Admitted, Bulk, Started, Told
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
-from apportion.core.state.unsettled import note_unsettled, settle
+from apportion.core.state.unsettled import note_unsettled, settle, settle_all
 
 
 def apply(state: State, decision: AnyDecision) -> None:
@@ -123,10 +123,8 @@ def _admitted_all(state: State, decisions: list[WorkloadAdmitted]) -> None:
 
 
 def _apply_admitted(state: State, admitted: Admitted) -> None:
-    rows = admitted.workload.tolist()
-    enqueue_all(state, rows)
-    for row in rows:
-        settle(state, row)
+    enqueue_all(state, admitted.workload)
+    settle_all(state, admitted.workload)
 
 
 def _explained(state: State, decision: PendingExplained) -> None:

@@ -23,12 +23,12 @@ def enqueue(state: State, row: int) -> None:
     _count_demand(state, row, 1)
 
 
-def enqueue_all(state: State, rows: list[int]) -> None:
+def enqueue_all(state: State, rows: I64) -> None:
     """Make many workloads pending."""
-    table, made = state.workload, np.array(rows, dtype=np.int64)
-    table.state[made] = schema.PENDING
+    table = state.workload
+    table.state[rows] = schema.PENDING
     insert_all_queued(state, rows)
-    counted = made[table.min_runtime_ms[made] > 0]
+    counted = rows[table.min_runtime_ms[rows] > 0]
     if len(counted):
         ledger.accrue(state, state.counters.time_ms)
         ledger.add_demands(state, table.budget[counted], table.gpus_milli[counted])

@@ -1052,7 +1052,8 @@ def take_gpus(stock: Stock, room: Room, gpus: I64, milli_each: int) -> None:
             shrunk = shrunk or (part < part_on[node] and shared[class_] == part_on[node])
             shared[class_] = max(shared[class_], part)
         free_on[node], part_on[node] = free, part
-        stock.lowest[free] = min(stock.lowest[free], node)
+        alone = free > 0 and counts[0, free] - (counts[0, free + 1] if free < most else 0) == 1  # no other has so many
+        stock.lowest[free] = node if alone else min(stock.lowest[free], node)
     if shrunk:
         _share_anew(stock, room)
     room.sums[0] -= len(gpus) * milli_each

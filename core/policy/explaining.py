@@ -19,18 +19,17 @@ proportional to what changes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.decisions import Elsewhere, PendingExplained
+from apportion.core.decisions import Elsewhere
 from apportion.core.kernels import serve
 from apportion.core.kernels import waits as wait_kernels
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_parts_for
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations, says_over_ms
+from apportion.core.policy.telling import Answer, Elsewheres, Fresh, Teller
 from apportion.core.policy.turn import jobs_of, lines_of
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
@@ -82,38 +81,19 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     known = (slot >= 0) & (code[slot] == reason_code) & (since_ms == funded_ms) & ~moved
     known[[at for at, (news, _reasons) in elsewhere.items() if news]] = False
     fresh = np.flatnonzero(~known)
-    said, rows, cells, nothing = list[PendingExplained](), list[int](), table.cells, (False, ())
-    columns = (fresh, *(column[fresh] for column in (row, ahead, slot, class_, since_ms, planned, moved)))
-    for at, workload, others, number, kind, since, plan_ms, news in zip(*(column.tolist() for column in columns), strict=True):
-        found = told.get((number, kind)) if number >= 0 else None
-        if found is None:
-            found = _answer(state, reservations, workload, others, offers)
-            if number >= 0:
-                told[number, kind] = found
-        reason, numbers = found.reason, dict(found.numbers)
-        told_ms = cells.planned_ms[workload]
-        same = found.code == cells.reason[workload] and since == cells.funded_ms[workload]
-        other_news, told_of = elsewhere.get(at, nothing)
-        back = reason is Pending.PROTECTED_RUNS and _moved_back(state, workload, numbers)
-        if back or not same or news or other_news:
-            numbers["ahead"] = others
-            if since:
-                numbers["funded_since_ms"] = since
-            if plan_ms:
-                numbers["planned_ms"] = plan_ms
-            if 0 < told_ms < plan_ms - BUCKET_MS:
-                numbers["moved_from_ms"] = told_ms
-            said.append(PendingExplained(workload=table.keys[workload], reason=found.word, numbers=numbers, elsewhere=told_of))
-            rows.append(workload)
-    if said:
-        emit.all(said)
+    if len(fresh):
+        named = Fresh(
+            fresh, row[fresh], ahead[fresh], slot[fresh], class_[fresh], since_ms[fresh], planned[fresh], planned_ms[fresh],
+            moved[fresh],
+        )  # fmt: skip
+        Teller(state, lambda one, others: _answer(state, reservations, one, others, offers), told, elsewhere, named).tell(emit)
 
 
 def _elsewhere(
     state: State, reservations: list[Reservations], rows: I64, choices: I64, offers: Offers
-) -> dict[int, tuple[bool, tuple[Elsewhere, ...]]]:
+) -> Elsewheres:
     """Return, by position in ``rows``, why it did not start in other pools, and whether that is news."""
-    choice, now_ms, found = state.choice.cells, state.counters.time_ms, dict[int, tuple[bool, tuple[Elsewhere, ...]]]()
+    choice, now_ms, found = state.choice.cells, state.counters.time_ms, Elsewheres()
     told: dict[tuple[int, ...], tuple[Pending, dict[str, int]]] = {}
     for at in np.flatnonzero(choices).tolist():
         workload, reasons, news = int(rows[at]), list[Elsewhere](), False
@@ -135,20 +115,6 @@ def _elsewhere(
     return found
 
 
-def _moved_back(state: State, workload: int, numbers: dict[str, int]) -> bool:
-    """Tell whether its reservation is later than it was told, and not just a little; adds how late it is to the numbers."""
-    table, now_ms = state.workload, state.counters.time_ms
-    told_ms, earliest_ms = int(table.told_ms[workload]), numbers.get("earliest_ms", 0)
-    if not told_ms:
-        return False
-    if earliest_ms > now_ms:
-        return earliest_ms - told_ms >= int(state.pool.quantum_ms[int(table.pool[workload])])
-    if earliest_ms == 0 or told_ms >= now_ms:
-        return False
-    numbers["late_ms"] = now_ms - told_ms
-    return numbers["late_ms"] >= 2 * int(table.late_ms[workload])
-
-
 def _planned(state: State, reservations: list[Reservations], rows: I64, heads: I64) -> I64:
     """Return when heads are to start by the plans, 0 = nothing is planned."""
     planned = np.zeros(len(rows), dtype=np.int64)
@@ -164,15 +130,6 @@ def _moved(planned_ms: I64, told_ms: I64) -> NDArray[np.bool_]:
     """Tell where what is planned is news: nothing was told yet, or it is later than was told."""
     result: NDArray[np.bool_] = np.where(told_ms > 0, planned_ms > told_ms + BUCKET_MS, planned_ms > 0)
     return result
-
-
-class Answer(NamedTuple):
-    """A reason, found once for many."""
-
-    reason: Pending
-    numbers: dict[str, int]
-    word: str
-    code: int  # as the column of workloads holds it
 
 
 def _answer(state: State, reservations: list[Reservations], workload: int, ahead: int, offers: Offers) -> Answer:

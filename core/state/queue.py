@@ -25,7 +25,7 @@ def rebuild_queue(state: State) -> None:
     state.waiting[:] = 0
     state.untold.clear()
     phases = state.workload.column("state")
-    insert_all_queued(state, np.flatnonzero((phases == schema.PENDING) | (phases == schema.HELD)).tolist())
+    insert_all_queued(state, np.flatnonzero((phases == schema.PENDING) | (phases == schema.HELD)))
 
 
 def insert_queued(state: State, row: int) -> None:
@@ -40,14 +40,12 @@ def insert_queued(state: State, row: int) -> None:
     note_told(state, row)
 
 
-def insert_all_queued(state: State, rows: list[int]) -> None:
+def insert_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     """Put many workload rows into the queue."""
     _make_room(state, len(rows))
-    for row in rows:
-        _note_wait(state, row)
-    table, made = state.workload, np.array(rows, dtype=np.int64)
-    order = np.lexsort((made, table.event_seq[made], -table.priority[made], table.budget[made]))
-    made = made[order]
+    _note_waits(state, rows)
+    table = state.workload
+    made = rows[np.lexsort((rows, table.event_seq[rows], -table.priority[rows], table.budget[rows]))]
     asks = np.where(table.wish[made] > 0, -1, table.milli_per_node[made])
     queue_kernels.merge(state.queue, state.asks, state.queued, made, asks, table.budget, table.priority, table.event_seq)
     state.queued += len(rows)
@@ -77,6 +75,19 @@ def _note_wait(state: State, row: int) -> None:
     state.waits[row] = (
         cells.budget[row], cells.nodes[row], each, -1 if wish else each // MILLI, wish, cells.min_runtime_ms[row], left_ms,
         cells.not_before_ms[row],
+    )  # fmt: skip
+
+
+def _note_waits(state: State, rows: NDArray[np.int64]) -> None:
+    table = state.workload
+    expected_ms, each, wish = table.expected_runtime_ms[rows], table.milli_per_node[rows], table.wish[rows]
+    left_ms = np.where(expected_ms > 0, np.maximum(0, expected_ms - table.progress_ms[rows]), NEVER_MS)
+    state.waits[rows] = np.stack(
+        (
+            table.budget[rows], table.nodes[rows], each, np.where(wish > 0, -1, each // MILLI), wish, table.min_runtime_ms[rows],
+            left_ms, table.not_before_ms[rows],
+        ),
+        axis=1,
     )  # fmt: skip
 
 

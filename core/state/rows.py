@@ -40,14 +40,20 @@ class Rows:
             return
         del self._rows[row]
         self._left += 1
+        self._shrink()
+
+    def _shrink(self) -> None:
         if self._left > _FEW + len(self._rows):
             self._rows, self._left = dict.fromkeys(list(self._rows)), 0
 
     def discard_all(self, rows: Iterable[int]) -> None:
         """Take many out."""
         if self._rows:
+            listed, before = self._rows, len(self._rows)
             for row in rows:
-                self.discard(row)
+                listed.pop(row, None)
+            self._left += before - len(listed)
+            self._shrink()
 
     def clear(self) -> None:
         """Take all out."""

@@ -7,6 +7,7 @@ rows for the few that changed. Written by whatever changes one of these columns,
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.core.state import schema
 from apportion.core.state.state import State
@@ -22,6 +23,12 @@ def settle(state: State, row: int) -> None:
     table = state.workload.cells
     if table.state[row] in (0, schema.PENDING) and not table.cancel_seq[row] and not table.retired[row]:
         state.unsettled.discard(row)
+
+
+def settle_all(state: State, rows: NDArray[np.int64]) -> None:
+    """The same of many, each of which is admitted."""
+    table = state.workload
+    state.unsettled.discard_all(rows[(table.cancel_seq[rows] == 0) & (table.retired[rows] == 0)].tolist())
 
 
 def unsettled_rows(state: State) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apportion.adapters.cycles.world import World
+from apportion.adapters.simulation.stated import tick_event
+from apportion.core import events as ev
 from apportion.core.decided import Decided
 from apportion.core.decision import Decision
 from apportion.core.decisions import (
@@ -26,9 +30,14 @@ from apportion.core.decisions import (
     decode_batch,
     encode_batch,
 )
-from apportion.core.envelope import encode
+from apportion.core.engine import Core
+from apportion.core.envelope import Record, encode
 from apportion.core.kernels import spelling
 from apportion.core.listed import Column, Listed, Named, Numbers, Places, Texts, texts_of
+from apportion.core.policy import cycle, telling
+from apportion.core.state import bulk
+from apportion.core.units import MS_PER_HOUR, PPM
+from tests.core.story import Story
 
 KINDS = (RunPlaced, WorkloadAdmitted, PendingExplained, RunClosed, WorkloadClosed, FundingChanged)
 odd = st.sampled_from(["", "a/b", 'say "\\"', "\n\x00\x7f", "é中\u2028"])
@@ -142,3 +151,56 @@ def test_each_text_of_rows_is_made_once(rows: list[int]) -> None:
 
     assert texts.told("") == [str(row) for row in rows]
     assert made == sorted(set(rows))
+
+
+def crowds() -> Iterator[World | Story]:
+    """Return cores whose pending cycle admits, starts and tells many: of a large queue, and of who accepts several pools."""
+    world = World(16, 5)
+    world.submit(400)
+    world.tick(60_000)
+    yield world
+    for minute in range(3):
+        world.decide()
+        world.end(40)
+        world.submit(150)
+        world.tick(MS_PER_HOUR if minute else 60_000)
+        yield world
+    story = Story()
+    story.open()
+    for pool, nodes in (("p", 3), ("q", 2)):
+        story.tell(ev.PoolDefined(pool=pool))
+        story.tell(ev.BudgetSet(pool=pool, budget="A", share_ppm=PPM))
+        for number in range(nodes):
+            story.tell(ev.NodeJoined(node=f"{pool}{number}", pool=pool, gpus=4))
+    story.tell(ev.MemberGranted(budget="A", member="u"))
+    for number in range(120):
+        pools = (("p",), ("p", "q"), ("q", "p", "nowhere"))[number % 3]
+        milli = (500, 1_000, 2_000, 4_000)[number % 4]
+        story.tell(ev.WorkloadSubmitted(workload=f"w{number}", budget="A", pools=pools, gpus_milli=milli), "u")
+    story.records.append(Record(story.core.seq + 1, story.now_ms, "ap.ev.core.clock.tick", tick_event(story.now_ms, 1).body))
+    story.core.fold(story.records[-1])
+    yield story
+
+
+def test_a_cycle_decides_the_same_in_columns_and_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = set[str]()
+    for told in crowds():
+        before, bodies = told.core.snapshot(), list[bytes]()
+        for few in (1, 10**9):
+            monkeypatch.setattr(bulk, "FEW", few)
+            monkeypatch.setattr(cycle, "MANY", few)
+            monkeypatch.setattr(telling, "MANY", few)
+            core = Core.from_snapshot(before)
+            bodies.append(core.decide())
+            if few == 1 and core.last_batch is not None:
+                kinds |= {type(part[0]).__name__ for part in parts_of(core.last_batch) if isinstance(part, Listed)}
+            trusting = Core.from_snapshot(before)
+            trusting.trust(bodies[-1])
+
+        assert bodies[0] == bodies[1]
+    assert kinds == {"WorkloadAdmitted", "RunPlaced", "PendingExplained"}, "each of them was in columns"
+
+
+def parts_of(batch: CycleBatch) -> list[Any]:
+    """Return the parts in which the decisions of a batch are held."""
+    return batch.decisions._parts if isinstance(batch.decisions, Decided) else [batch.decisions]
