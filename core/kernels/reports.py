@@ -13,7 +13,7 @@ A *key index* finds the row of a table by the bytes of its key: ``names`` holds 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
@@ -23,6 +23,7 @@ from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_TIME_MS
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
+F = TypeVar("F")
 
 NAME_BYTES = 144  # one more than the longest key that is indexed
 MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
@@ -65,10 +66,18 @@ _PROGRESS = np.frombuffer(b',"progress_ms":', dtype=np.uint8)
 _CHECKPOINT_TAIL = np.frombuffer(b'","type":"run.checkpointed","v":1}', dtype=np.uint8)
 
 
+def bare(function: F) -> F:
+    """Compile a helper that neither makes nor returns an array, without counting references to those it is given.
+
+    Counting is two locked additions per array and call: more than most helpers do. The compiler refuses one that makes an array.
+    """
+    return njit(function, cache=True, _nrt=False)  # type: ignore[call-overload]  # it has no type
+
+
 # -- a key index -------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _slot(data: Any, start: int, end: int, slots: I64) -> int:
     """Return where the search for a key begins."""
     mixed = np.int64(1469598103934665603)
@@ -77,7 +86,7 @@ def _slot(data: Any, start: int, end: int, slots: I64) -> int:
     return int((mixed ^ (mixed >> 29)) & (len(slots) - 1))
 
 
-@njit(cache=True)
+@bare
 def find(data: Any, start: int, end: int, names: U8, slots: I64) -> int:
     """Return the row whose key is ``data[start:end]``, -1 when there is none."""
     length = end - start
@@ -125,7 +134,7 @@ def rename(row: int, key: Any, names: U8, slots: I64) -> None:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _after(data: U8, at: int, end: int, text: U8) -> int:
     """Return the position after ``text`` if it stands at ``at``, else -1."""
     if at < 0 or end - at < len(text):
@@ -136,7 +145,7 @@ def _after(data: U8, at: int, end: int, text: U8) -> int:
     return at + len(text) if differ == 0 else -1
 
 
-@njit(cache=True)
+@bare
 def _number(data: U8, at: int, end: int) -> tuple[int, int]:
     """Return the integer at ``at``, as JSON writes it, and the position after it; (-1, -1) above 2^53 or when it is none."""
     value = 0
@@ -152,7 +161,7 @@ def _number(data: U8, at: int, end: int) -> tuple[int, int]:
     return value, at
 
 
-@njit(cache=True)
+@bare
 def _text_end(data: U8, at: int, end: int) -> int:
     """Return the position of the quote that ends a text of printable ASCII without escapes, -1 when it is another text."""
     if at < 0:
@@ -167,7 +176,7 @@ def _text_end(data: U8, at: int, end: int) -> int:
     return -1
 
 
-@njit(cache=True)
+@bare
 def _listed(data: U8, at: int, end: int, names: U8, slots: I64, rows: I64) -> tuple[int, int]:
     """Read a list of runs from after its bracket: how many different known ones are now in ``rows``, and the position after it.
 
@@ -198,7 +207,7 @@ def _listed(data: U8, at: int, end: int, names: U8, slots: I64, rows: I64) -> tu
             return 0, -1
 
 
-@njit(cache=True)
+@bare
 def _lists(data: U8, start: int, end: int, names: U8, slots: I64, runs: I64, idle: I64) -> tuple[int, int]:
     """Read a list of runs from after its bracket, and the list of idle ones that may follow: known ones in each.
 
@@ -213,7 +222,7 @@ def _lists(data: U8, start: int, end: int, names: U8, slots: I64, runs: I64, idl
     return known, asleep if at == end else -1
 
 
-@njit(cache=True)
+@bare
 def _beat(
     data: U8, start: int, end: int, names: U8, slots: I64, rows: I64
 ) -> tuple[int, int, int, int, int, int, int]:
@@ -249,7 +258,7 @@ def _beat(
     return at_ms if at == end else -1, name, name_end, count, known, down, down_end
 
 
-@njit(cache=True)
+@bare
 def _checkpoint(data: U8, start: int, end: int, names: U8, slots: I64, scratch: U8) -> tuple[int, int, int]:
     """Read a checkpoint: instant, row of the run (-1: none), progress. Instant -1: not read."""
     at_ms, at = _number(data, _after(data, start, end, _HEAD), end)
@@ -275,9 +284,11 @@ def _checkpoint(data: U8, start: int, end: int, names: U8, slots: I64, scratch: 
 # -- folding -----------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _put(frames: U8, at: int, number: int, then: int) -> int:
     """Write a number in decimal and the byte ``then`` (blank or newline)."""
+    if at < 0 or number < 0:
+        return at
     digits = 1
     power = 10
     while digits < 18 and number >= power:
@@ -291,7 +302,7 @@ def _put(frames: U8, at: int, number: int, then: int) -> int:
     return at + digits + 1
 
 
-@njit(cache=True)
+@bare
 def _copy(source: U8, start: int, length: int, frames: U8, at: int) -> int:
     """Append bytes to the frames; returns the position after them. The check, never true, lets the loop be vectorised."""
     if start < 0 or at < 0:
@@ -301,7 +312,7 @@ def _copy(source: U8, start: int, length: int, frames: U8, at: int) -> int:
     return at + length
 
 
-@njit(cache=True)
+@bare
 def _frame(
     frames: U8, at: int, seq: int, time_ms: int, subjects: U8, subject: int, length: int, data: U8, start: int, end: int
 ) -> int:
@@ -314,7 +325,7 @@ def _frame(
     return _copy(data, start, end - start, frames, at)
 
 
-@njit(cache=True)
+@bare
 def _pieces_here(row: int, runs: I64, count: int, first_alloc: I64, gpu: I64, following: I64, node: I64) -> int:
     """Return how many of ``runs[:count]`` hold a GPU of the node at ``row``."""
     here = 0
@@ -327,7 +338,7 @@ def _pieces_here(row: int, runs: I64, count: int, first_alloc: I64, gpu: I64, fo
     return here
 
 
-@njit(cache=True)
+@bare
 def _as_known(data: U8, at: int, end: int, broken: I64, first: int, size: int, count: int) -> bool:
     """Tell whether a list of GPUs, from after its bracket, rises and names those ``count`` of a node that are broken, no others."""
     last = -1
@@ -343,7 +354,7 @@ def _as_known(data: U8, at: int, end: int, broken: I64, first: int, size: int, c
     return count == 0
 
 
-@njit(cache=True)
+@bare
 def _is_in(run: int, idle: I64, count: int) -> bool:
     """Tell whether a run is one of ``idle[:count]``."""
     found = False
@@ -352,7 +363,7 @@ def _is_in(run: int, idle: I64, count: int) -> bool:
     return found
 
 
-@njit(cache=True)
+@bare
 def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, now_ms: int) -> bool:
     """Make the progress of a run in progress safe, its account settled; False, and nothing changed, when it is not its turn."""
     owner, progress, fruitless = run[numbers[R_WORKLOAD], row], workload[numbers[W_PROGRESS]], workload[numbers[W_FRUITLESS]]
