@@ -143,7 +143,7 @@ async def what_if(
         if worlds is not None:
             async with open_logs(place) as logs:
                 await worlds.read(logs.events, logs.decisions, history.from_seq, history.to_seq)
-        measures = Measures(core, history.to_ms)
+        measures = Measures(core, history.to_ms, before.books_ms)
         keep = worlds.keep if worlds is not None else None
         with counting("playing", "cycles", quiet=place.as_json) as show:
             played = Play(history, needs, change, measures.take, keep, unwelcome=_unwelcome).run(show)

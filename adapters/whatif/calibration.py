@@ -51,7 +51,7 @@ def calibrate(history: History, before: Measured, progress: OnProgress | None = 
     """Measure the what-if of a range."""
     exact = Play(history, Needs(history.recorder), compare=True).run(progress)
     needs = Needs(history.recorder)
-    measures = Measures(Core.from_snapshot(history.snapshot), history.to_ms)
+    measures = Measures(Core.from_snapshot(history.snapshot), history.to_ms, before.books_ms)
     played = Play(history, needs, watch=measures.take, remake_all=True).run(progress)
     return Calibration(exact, difference(history, before, measures.finish(), played, needs), held_back(history))
 

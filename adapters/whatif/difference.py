@@ -99,7 +99,7 @@ def _shift_ms(pair: tuple[int, int], last_ms: int) -> int:
 
 
 def budgets_of(found: Difference) -> list[tuple[str, Account, Account]]:
-    """Return every budget that asked for or got anything in either world, with its accounts in both."""
+    """Return every budget, in each pool, that asked for or got anything in either world, with its accounts in both."""
     names = sorted({*found.before.accounts, *found.after.accounts})
     none = Account()
     return [(name, found.before.accounts.get(name, none), found.after.accounts.get(name, none)) for name in names]
@@ -117,7 +117,10 @@ def document(found: Difference) -> dict[str, Any]:
             side: {"supply": one.supply_gpu_us, "idle": one.idle_gpu_us, "down": one.down_gpu_us}
             for side, one in (("history", found.before), ("whatif", found.after))
         },
-        "budgets": [{"budget": name, **_both(was, now)} for name, was, now in budgets_of(found)],
+        "budgets": [
+            {"budget": was.budget or now.budget, "pool": was.pool or now.pool, **_both(was, now)}
+            for _name, was, now in budgets_of(found)
+        ],
         "jobs_moved": len(found.moved),
         "moved": [
             {

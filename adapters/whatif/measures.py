@@ -2,7 +2,8 @@
 
 ``Measures`` is shown the batches of a world, history's or a played one's, and reads decisions only, so both worlds are measured
 by the same rule. A pure function of the core's state at the start and the batches. GPU time is net of refunds, as on a budget's
-statement; what is held at an end of the range counts up to there. It must never look into the state of the core that decides.
+statement; what is held at an end of the range counts up to there. A budget that is in several pools has an account in each:
+their GPU time is not the same. It must never look into the state of the core that decides.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from apportion.adapters.comparing.waits import kaplan_meier, quantile_of
+from apportion.core import ledger
 from apportion.core.decisions import (
     CycleBatch,
     FundingChanged,
@@ -24,7 +26,8 @@ from apportion.core.decisions import (
 )
 from apportion.core.events import replica_of
 from apportion.core.state import schema
-from apportion.core.units import gpu_us
+from apportion.core.state.copying import copy_of
+from apportion.core.units import NEVER_MS, gpu_us
 
 if TYPE_CHECKING:
     from apportion.core.engine import Core
@@ -33,7 +36,7 @@ PERCENTS = (50, 90)
 
 
 class Spell(NamedTuple):
-    """GPUs that a run of a budget held while one and the same paid."""
+    """GPUs that a run of a budget held while one and the same paid. ``budget``: the name of its account."""
 
     budget: str
     funded: bool
@@ -45,7 +48,10 @@ class Spell(NamedTuple):
 
 @dataclass(slots=True)
 class Life:
-    """A workload in one world. ``first_ms`` and ``end_ms``: -1 = not within the range; ``submit_ms``: when it was admitted."""
+    """A workload in one world. ``first_ms`` and ``end_ms``: -1 = not within the range; ``submit_ms``: when it was admitted.
+
+    ``budget`` is the name of the account in the pool where it waits.
+    """
 
     budget: str
     gpus_milli: int
@@ -67,8 +73,10 @@ class Wait(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """A budget in one world."""
+    """A budget in a pool, in one world."""
 
+    budget: str = ""
+    pool: str = ""
     funded_gpu_us: int = 0
     unfunded_gpu_us: int = 0
     starts: int = 0
@@ -91,11 +99,12 @@ class Measured:
     total: Account
     lives: dict[str, Life]
     spells: list[Spell]
-    supply_gpu_us: int = 0  # from the first cycle to the last, as the following
+    supply_gpu_us: int = 0  # from the beginning to ``books_ms``, as the following
     idle_gpu_us: int = 0
     down_gpu_us: int = 0
     cycles: int = 0
     waited: list[tuple[int, bool]] = field(default_factory=list)  # (wait, still waiting), of all admitted
+    books_ms: int = 0  # of the last cycle whose books were looked at
 
 
 class _Held(NamedTuple):
@@ -106,19 +115,29 @@ class _Held(NamedTuple):
 
 
 class Measures:
-    """Shown every batch of the range; ``finish`` adds up."""
+    """Shown every batch of the range; ``finish`` adds up.
 
-    def __init__(self, core: Core, to_ms: int) -> None:
+    ``books_to_ms``: books of later cycles do not count, so that those of two worlds are of the same time.
+    """
+
+    def __init__(self, core: Core, to_ms: int, books_to_ms: int = NEVER_MS) -> None:
         self.from_ms, self.to_ms = core.time_ms, to_ms
+        self._books_to_ms = books_to_ms
+        self._several = core.state.pool.used > 1
+        self._named: dict[str, tuple[str, str]] = {}  # name of an account -> budget, pool
         self._accounts: dict[str, Account] = {}
         self._lives: dict[str, Life] = {}
         self._held: dict[str, _Held] = {}
         self._spells: list[Spell] = []
-        self._books: list[tuple[PoolBooks, ...]] = []
+        begun = copy_of(core.state)
+        ledger.accrue(begun, core.time_ms)
+        self._first: tuple[PoolBooks, ...] = ledger.books(begun)
+        self._last, self._last_ms = self._first, self.from_ms
         self._cycles = 0
         state = core.state
         for name, row in state.workload.row_of.items():
-            budget = state.budget_path(int(state.workload.budget[row]))
+            path, pools = state.budget_path(int(state.workload.budget[row])), state.pool.keys
+            budget = self._name(path, pools[int(state.workload.pool[row])])
             ran = int(state.workload.run_no[row]) > 0
             life = Life(budget, int(state.workload.gpus_milli[row]), int(state.workload.submit_ms[row]), new=False)
             life.first_ms = self.from_ms if ran else -1
@@ -126,25 +145,25 @@ class Measures:
             run = int(state.workload.run[row])
             if run >= 0 and int(state.run.state[run]) != schema.ENDED:
                 funded = int(state.run.payer[run]) == schema.PAYER_BUDGET
-                held = _Held(budget, int(state.run.gpus_milli[run]), funded, self.from_ms)
+                paying = self._name(path, pools[int(state.run.pool[run])])
+                held = _Held(paying, int(state.run.gpus_milli[run]), funded, self.from_ms)
                 self._held[state.run.keys[run]] = held
 
     def take(self, batch: CycleBatch) -> None:
         """Look at one batch."""
         self._cycles += 1
-        if len(self._books) < 2:
-            self._books.append(batch.books)
-        else:
-            self._books[1] = batch.books
         at_ms = batch.time_ms
+        if at_ms <= self._books_to_ms:
+            self._last, self._last_ms = batch.books, at_ms
         for decision in batch.decisions:
             if isinstance(decision, RunPlaced):
                 key, funded = f"{decision.workload}#{decision.run}", decision.payer == "budget"
-                self._held[key] = _Held(decision.budget, decision.gpus_milli, funded, at_ms)
-                self._of(decision.budget).starts += 1
+                budget = self._name(decision.budget, decision.pool)
+                self._held[key] = _Held(budget, decision.gpus_milli, funded, at_ms)
+                self._of(budget).starts += 1
                 life = self._lives.get(decision.workload)
                 if life is None:  # a replica of a service
-                    life = self._lives[decision.workload] = Life(decision.budget, decision.gpus_milli, at_ms, new=False)
+                    life = self._lives[decision.workload] = Life(budget, decision.gpus_milli, at_ms, new=False)
                 life.starts += 1
                 life.first_ms = at_ms if life.first_ms < 0 else life.first_ms
             elif isinstance(decision, FundingChanged):
@@ -155,11 +174,11 @@ class Measures:
             elif isinstance(decision, RunClosed):
                 self._closed(decision)
             elif isinstance(decision, RunPreempted):
-                self._of(decision.certificate.victim_budget).preemptions += 1
+                self._of(self._held[f"{decision.workload}#{decision.run}"].budget).preemptions += 1
                 self._lives[decision.workload].preemptions += 1
             elif isinstance(decision, WorkloadAdmitted):
                 self._lives[decision.workload] = Life(
-                    decision.budget, decision.nodes * decision.milli_per_node, at_ms, new=True
+                    self._name(decision.budget, decision.pool), decision.nodes * decision.milli_per_node, at_ms, new=True
                 )
             elif isinstance(decision, WorkloadClosed) and decision.workload in self._lives:
                 life = self._lives[decision.workload]
@@ -168,10 +187,16 @@ class Measures:
                 account.ended += 1
                 account.succeeded += decision.outcome == "succeeded"
 
-    def _of(self, budget: str) -> Account:
-        found = self._accounts.get(budget)
+    def _name(self, budget: str, pool: str) -> str:
+        """Return the name of a budget's account in a pool: the budget alone where there is but one pool."""
+        name = f"{budget} in {pool}" if self._several else budget
+        self._named[name] = budget, pool
+        return name
+
+    def _of(self, name: str) -> Account:
+        found = self._accounts.get(name)
         if found is None:
-            found = self._accounts[budget] = Account()
+            found = self._accounts[name] = Account(*self._named[name])
         return found
 
     def _end_spell(self, key: str, at_ms: int) -> _Held | None:
@@ -183,7 +208,7 @@ class Measures:
 
     def _closed(self, closed: RunClosed) -> None:
         self._end_spell(f"{closed.workload}#{closed.run}", closed.end_ms)
-        account = self._of(closed.budget)
+        account = self._of(self._name(closed.budget, closed.pool))
         account.funded_gpu_us -= closed.refunded_gpu_us
         account.unfunded_gpu_us -= closed.unfunded_refunded_gpu_us
         account.lost_gpu_us += closed.lost_gpu_us
@@ -218,14 +243,12 @@ class Measures:
         supply, idle, down = self._from_books()
         return Measured(
             self.from_ms, self.to_ms, dict(sorted(self._accounts.items())), total, self._lives, self._spells,
-            supply, idle, down, self._cycles, waited,
+            supply, idle, down, self._cycles, waited, self._last_ms,
         )  # fmt: skip
 
     def _from_books(self) -> tuple[int, int, int]:
-        if len(self._books) < 2:
-            return 0, 0, 0
-        before = {books.pool: books for books in self._books[0]}
-        grown = [(after, before.get(after.pool)) for after in self._books[1]]
+        before = {books.pool: books for books in self._first}
+        grown = [(after, before.get(after.pool)) for after in self._last]
         return (
             sum(after.supply - (old.supply if old else 0) for after, old in grown),
             sum(after.idle - (old.idle if old else 0) for after, old in grown),

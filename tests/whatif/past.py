@@ -62,7 +62,7 @@ def again(
     """Play a past again; return the play and what is different."""
     needs = needs or Needs(past.history.recorder)
     core = past.core()
-    measures = Measures(core, past.history.to_ms)
+    measures = Measures(core, past.history.to_ms, past.before.books_ms)
     play = Play(past.history, needs, change or Change(), measures.take, remake_all=remake_all, compare=True)
     played = play.run()
     return played, difference(past.history, past.before, measures.finish(), played, needs)

@@ -129,9 +129,14 @@ def test_nodes_that_join_and_leave_change_the_supply_by_exactly_their_time(past:
 
     played, found = again(past, change.cluster(past.core(), past.history, joining, leaving))
 
-    first, last = past.history.cycles[0].time_ms, past.history.cycles[-1].time_ms
+    first, last = past.history.from_ms, past.history.cycles[-1].time_ms
     assert found.after.supply_gpu_us - found.before.supply_gpu_us == 2 * 8_000 * (last - first)
-    assert found.after.down_gpu_us == found.before.down_gpu_us == 0, "new nodes are heard of"
+    for world in (found.before, found.after):
+        given = world.total.funded_gpu_us + world.total.unfunded_gpu_us
+        assert world.supply_gpu_us == given + world.idle_gpu_us + world.down_gpu_us, "to the last GPU-microsecond"
+    given_back = past.before.total.lost_gpu_us, found.after.total.lost_gpu_us
+    assert found.before.down_gpu_us == 0
+    assert found.after.down_gpu_us <= sum(given_back), "new nodes are heard of; what node001's runs get back is down time"
     assert found.after.total.starts > found.before.total.starts
     assert not any(played.core.state.node.silent[row] for row in played.core.state.node.row_of.values())
     group = "[[join]]\npool = 'h100'\nnodes = {}\ngpus = 8\n"
