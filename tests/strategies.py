@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from apportion.core.state.state import State
 from apportion.core.units import MAX_NODE_GPUS, MAX_POOL_MILLI, MILLI, PPM
 
 I64 = NDArray[np.int64]
@@ -144,3 +146,13 @@ def poison_bodies() -> st.SearchStrategy[bytes]:
         ]
     )  # fmt: skip
     return st.one_of(odd, st.binary(max_size=40), deep, nested)
+
+
+def add_nodes(state: State, sizes: Iterable[int]) -> None:
+    """Lay out nodes ``n0``... of so many GPUs each, as the core has them, one behind the other."""
+    for number, size in enumerate(sizes):
+        node = state.node.add(f"n{number}")
+        state.node.first_gpu[node], state.node.gpus[node] = state.gpu.used, size
+        for position in range(size):
+            gpu = state.gpu.add()
+            state.gpu.node[gpu], state.gpu.position[gpu] = node, position

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from apportion.adapters.explaining.causes import Cause, causes_of
-from apportion.adapters.explaining.changes import Change, smallest_changes
+from apportion.adapters.explaining.changes import smallest_changes
 from apportion.adapters.explaining.commands import submit_words
 from apportion.adapters.explaining.moment import Moment
 from apportion.adapters.explaining.report import explanation
 from apportion.adapters.explaining.trying import AFTER_STOPS
-from apportion.core.decisions import CycleBatch, PendingExplained, RunPlaced, RunStop, decode_batch
+from apportion.core.decisions import PendingExplained, decode_batch
 from apportion.core.engine import Core
-from apportion.core.events import RunFinished, WorkloadSubmitted
+from apportion.core.events import WorkloadSubmitted
 from apportion.core.reasons import Funding, Pending
 from apportion.core.state.copying import copy_of
-from tests.core.scenario import Scenario
-from tests.core.story import OPERATOR, Story
+from tests.adapters.explained import RESERVED, applied, moment_of, played
+from tests.core.story import Story
 
 # Each story ends before a tick, after which "job" waits for that reason.
 STORIES = {
@@ -58,15 +58,7 @@ STORIES = {
         tick
         submit job B 4
     """,
-    Pending.RESERVED: """
-        node n1 8
-        node n2 8
-        submit a1 A 8 limit=10h
-        submit a2 A 4 limit=10h
-        tick
-        submit g1 B 16 limit=1h
-        submit job A 4
-    """,
+    Pending.RESERVED: RESERVED,
     Pending.NO_DOMAIN: """
         node n1 8 rack=r1
         node n2 8 rack=r1
@@ -141,23 +133,6 @@ STORIES = {
 }
 
 
-def played(text: str) -> Scenario:
-    """Play a story in a pool of two budgets with half each; nothing it decides is looked at."""
-    scenario = Scenario()
-    scenario.shown = set()
-    opening = ["open", "pool p", "budget A 50%", "budget B 50%"]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    scenario.play(list(enumerate(opening + lines, 1)))
-    return scenario
-
-
-def moment_of(scenario: Scenario) -> tuple[Moment, Core]:
-    """Let the story's next cycle be decided; returns its moment, and a live core from before it."""
-    before, again = (Core.from_snapshot(scenario.story.core.snapshot()) for _copy in range(2))
-    scenario.story.tick()
-    return Moment(before, scenario.story.records[-1]), again
-
-
 def reported(story: Story, workload: str) -> PendingExplained:
     """Return what the core said last of why it waits."""
     said = [one for body in story.batches.values() for one in decode_batch(body).decisions]
@@ -166,30 +141,6 @@ def reported(story: Story, workload: str) -> PendingExplained:
 
 def causes(moment: Moment, workload: str = "job") -> list[Cause]:
     return causes_of(moment.cycle, moment.cycle.state.workload.row_of[workload])
-
-
-def applied(scenario: Scenario, before: Core, change: Change) -> list[str]:
-    """Say a change to a core that goes on, with agents that stop at once when asked; returns who starts."""
-    story, live = Story(), Core(copy_of(before.state))
-    story.core, story.now_ms, story.told = live, scenario.story.now_ms, scenario.story.told
-    story.records = scenario.story.records[: live.seq]
-    for who, event in change.edits:
-        story.tell(event, who)
-    batch = story.tick()
-    assert not story.core.state.refused
-    stops = [one for one in batch.decisions if isinstance(one, RunStop)]
-    if change.outcome.starts == AFTER_STOPS:
-        assert stops
-        for stop in stops:
-            lead = int(live.state.run.lead[live.state.run.row_of[f"{stop.workload}#{stop.run}"]])
-            node = live.state.node.keys[lead]
-            story.tell(RunFinished(workload=stop.workload, run=stop.run, node=node, outcome="stopped"), OPERATOR)
-        batch = story.tick()
-    return started(batch)
-
-
-def started(batch: CycleBatch) -> list[str]:
-    return [one.workload for one in batch.decisions if isinstance(one, RunPlaced)]
 
 
 @pytest.mark.parametrize("reason", list(Pending), ids=lambda reason: reason.value)

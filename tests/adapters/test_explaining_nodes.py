@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from apportion.adapters.explaining.nodes import TESTS, verdict_on
 from apportion.adapters.explaining.report import node_explanation
-from tests.adapters.test_explaining import moment_of, played
+from tests.adapters.explained import RESERVED, moment_of, played
 
 # What is done to a node of 8 GPUs that would do, what is asked, and the test that then fails first.
 CASES = {
@@ -47,15 +47,7 @@ def test_each_test_fails_alone_where_it_must(name: str) -> None:
 
 
 def test_a_node_that_is_kept_says_for_whom_and_until_when() -> None:
-    scenario = played("""
-        node n1 8
-        node n2 8
-        submit a1 A 8 limit=10h
-        submit a2 A 4 limit=10h
-        tick
-        submit g1 B 16 limit=1h
-        submit job A 4
-    """)
+    scenario = played(RESERVED)
     document = node_explanation(moment_of(scenario)[0], "n2", "job")
 
     assert document is not None

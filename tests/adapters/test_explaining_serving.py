@@ -17,16 +17,10 @@ from apportion.adapters.replaying import state_at
 from apportion.adapters.snapshots import DiskSnapshots, record_hash
 from apportion.core.errors import ApportionError
 from apportion.core.events import EVENT_TYPES, ClockTick
+from tests.adapters.explained import RESERVED, played
 from tests.core.story import Story
 
-LINES = """
-    node n1 8
-    node n2 8
-    submit a1 A 8 limit=10h
-    submit a2 A 4 limit=10h
-    tick
-    submit g1 B 16 limit=1h
-    submit job A 4
+LINES = RESERVED + """
     tick
     tick 10m
     submit late B 8
@@ -38,8 +32,6 @@ Logs = tuple[MemoryEventLog, MemoryDecisionLog, list[int]]
 
 @pytest.fixture(scope="module")
 def story() -> Story:
-    from tests.adapters.test_explaining import played
-
     return played(LINES).story
 
 

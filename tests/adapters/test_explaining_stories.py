@@ -9,7 +9,7 @@ from apportion.adapters.explaining.causes import causes_of
 from apportion.adapters.explaining.changes import smallest_changes
 from apportion.core.decisions import PendingExplained, decode_batch
 from apportion.core.state import schema
-from tests.adapters.test_explaining import applied, moment_of, played
+from tests.adapters.explained import applied, moment_of, played
 
 sizes = st.sampled_from(("0.5", "1", "2", "3", "4", "8"))
 wishes = st.sampled_from(

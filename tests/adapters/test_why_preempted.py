@@ -13,7 +13,7 @@ from apportion.core.engine import Core
 from apportion.core.envelope import StoredBatch
 from apportion.projections import queries
 from apportion.projections.runner import Projection
-from tests.adapters.test_explaining import moment_of, played
+from tests.adapters.explained import moment_of, played
 
 STORY = """
     node n1 4

@@ -22,9 +22,10 @@ from apportion.core.decisions import (
     RunRetired,
 )
 from apportion.core.engine import Core
-from apportion.core.envelope import Record, decode_envelope, split_subject
+from apportion.core.envelope import Record
 from apportion.core.state import schema
 from tests.core.serving import Asked
+from tests.core.story import Accepted
 
 WATCHED = ("node.drained", "node.uncordoned", "workload.submitted", "run.checkpointed")
 
@@ -57,17 +58,14 @@ class Drains:
         self.orders: dict[str, Order] = {}
         self.asked = Asked()
         self.live: dict[str, Held] = {}
-        self.refused = 0
+        self.accepted = Accepted(*WATCHED)
         self.drained = 0  # runs asked to go
         self.placed = 0  # runs started on drained nodes
 
     def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
         """Take in an accepted event; check a cycle."""
-        refused, parts = core.state.counters.refused, split_subject(record.subject)
-        if refused == self.refused and parts is not None and parts[1] in WATCHED:
-            envelope = decode_envelope(record.body)
-            self._take(core, ev.decode_data(parts[1], envelope.v, envelope.data))
-        self.refused = refused
+        if (event := self.accepted.event(core, record)) is not None:
+            self._take(core, event)
         if batch is not None:
             self._check(core, batch)
 

@@ -23,10 +23,11 @@ from apportion.core.decisions import (
     WorkloadClosed,
 )
 from apportion.core.engine import Core
-from apportion.core.envelope import Record, decode_envelope, split_subject
+from apportion.core.envelope import Record
 from apportion.core.reasons import RESUMABLE, Outcome
 from apportion.core.state import schema
 from tests.core.serving import Asked
+from tests.core.story import Accepted
 
 WATCHED = ("workload.submitted", "policy.activated", "run.checkpointed", "run.started", "workload.cancelled")
 
@@ -52,16 +53,13 @@ class Moved:
     held: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     proposed: dict[str, MovesProposed] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
-    refused: int = 0
+    accepted: Accepted = field(default_factory=lambda: Accepted(*WATCHED))
     counts: Counter[str] = field(default_factory=Counter)
 
     def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
         """Take in an accepted event; check a cycle."""
-        refused, parts = core.state.counters.refused, split_subject(record.subject)
-        if refused == self.refused and parts is not None and parts[1] in WATCHED:
-            envelope = decode_envelope(record.body)
-            self._take(core, ev.decode_data(parts[1], envelope.v, envelope.data))
-        self.refused = refused
+        if (event := self.accepted.event(core, record)) is not None:
+            self._take(core, event)
         for decision in batch.decisions if batch is not None else ():
             assert batch is not None
             name = f"_{type(decision).__name__.lower()}"

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from apportion.core import events as ev
 from apportion.core.decisions import CycleBatch
 from apportion.core.engine import Core
-from apportion.core.envelope import Record, decode_envelope, split_subject
+from apportion.core.envelope import Record
 from apportion.core.state import schema
 from apportion.core.state.state import State
 from tests.core.invariants import in_progress, path_of
 from tests.core.oracles import water_fill
+from tests.core.story import Accepted
 from tests.strategies import Trees
 
 
@@ -93,18 +94,14 @@ class Timeline:
 
     def __init__(self) -> None:
         self.said: dict[str, list[tuple[int, int, int, bool]]] = {}  # per line: from, until (0 = no end), share, closed
-        self.refused = 0
+        self.accepted = Accepted("budget.set", "budget.closed")
         self.time_ms = 0
 
     def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
         """Take an accepted event in, and compare all lines."""
-        state, refused = core.state, core.state.counters.refused
-        parts = split_subject(record.subject)
-        if refused == self.refused and parts is not None and parts[1] in ("budget.set", "budget.closed"):
-            envelope = decode_envelope(record.body)
-            self._take(core.time_ms, ev.decode_data(parts[1], envelope.v, envelope.data))
-        self.refused = refused
-        self._compare(state)
+        if (event := self.accepted.event(core, record)) is not None:
+            self._take(core.time_ms, event)
+        self._compare(core.state)
 
     def _take(self, now_ms: int, event: ev.Event) -> None:
         if isinstance(event, ev.BudgetSet):
@@ -114,11 +111,14 @@ class Timeline:
             self.said[f"{event.pool}:{event.budget}"].append((now_ms, 0, 0, True))
 
     def at(self, line: str, at_ms: int) -> tuple[int, bool]:
-        """Return (share, closed) as the events say; what is closed has no share."""
+        """Return (share, closed) as the events say; what is closed has no share.
+
+        Where none of them says anything a line is closed before the first that was told begins, and open with no share after it.
+        """
         for from_ms, until_ms, share_ppm, closed in reversed(self.said[line]):
             if from_ms <= at_ms and (not until_ms or at_ms < until_ms):
                 return 0 if closed else share_ppm, closed
-        return 0, at_ms < min(from_ms for from_ms, *_ in self.said[line])
+        return 0, at_ms < self.said[line][0][0]
 
     def _compare(self, state: State) -> None:
         budget, table = state.budget, state.planned

@@ -18,7 +18,8 @@ from apportion.core.decisions import (
     WorkloadClosed,
 )
 from apportion.core.engine import Core
-from apportion.core.envelope import Record, decode_envelope, split_subject
+from apportion.core.envelope import Record
+from tests.core.story import Accepted
 
 STALE_MS = 900_000
 WATCHED = ("workload.submitted", "workload.cancelled", "policy.activated", "demand.observed", "forecast.published")
@@ -57,16 +58,13 @@ class Serving:
         self.services: dict[str, One] = {}
         self.step_ms: dict[str, int] = defaultdict(lambda: 1_800_000)
         self.demand_ppm: dict[str, int] = defaultdict(lambda: 841_345)
-        self.refused = 0
+        self.accepted = Accepted(*WATCHED)
         self.checked = self.grown = self.shrunk = 0
 
     def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
         """Take in an accepted event; check a cycle."""
-        refused, parts = core.state.counters.refused, split_subject(record.subject)
-        if refused == self.refused and parts is not None and parts[1] in WATCHED:
-            envelope = decode_envelope(record.body)
-            self._said(ev.decode_data(parts[1], envelope.v, envelope.data), core.time_ms)
-        self.refused = refused
+        if (event := self.accepted.event(core, record)) is not None:
+            self._said(event, core.time_ms)
         if batch is None:
             return
         said = {name: len(one.sizes) for name, one in self.services.items()}

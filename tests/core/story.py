@@ -10,7 +10,7 @@ from typing import Protocol
 from apportion.core import events
 from apportion.core.decisions import CycleBatch, decode_batch
 from apportion.core.engine import Core
-from apportion.core.envelope import Record, subject_of
+from apportion.core.envelope import Record, decode_envelope, split_subject, subject_of
 
 START_MS = 1_000_000_000_000
 OPERATOR = "ops"
@@ -22,6 +22,23 @@ class Watcher(Protocol):
     def after(self, core: Core, record: Record, batch: CycleBatch | None) -> None:
         """Look at the core; raise ``AssertionError`` when something does not hold."""
         ...
+
+
+class Accepted:
+    """Which events a core accepted, for watchers that keep books of their own."""
+
+    def __init__(self, *types: str) -> None:
+        self._types = types
+        self._refused = 0
+
+    def event(self, core: Core, record: Record) -> events.Event | None:
+        """Return the event of a record that was just folded, if it was accepted and is of one of the types."""
+        refused, parts = core.state.counters.refused, split_subject(record.subject)
+        accepted, self._refused = refused == self._refused, refused
+        if not accepted or parts is None or parts[1] not in self._types:
+            return None
+        envelope = decode_envelope(record.body)
+        return events.decode_data(parts[1], envelope.v, envelope.data)
 
 
 class Story:

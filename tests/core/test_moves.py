@@ -15,6 +15,7 @@ from apportion.core.policy.reserving import Reservations
 from apportion.core.state import schema
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.state import State
+from tests.strategies import add_nodes
 
 QUANTUM_MS, NOW_MS = 600_000, 100_000_000
 
@@ -38,12 +39,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
     state.pool.add("p")
     state.pool.quantum_ms[0] = QUANTUM_MS
     state.budget.add("p:A")
-    for number, size in enumerate(sizes):
-        node = state.node.add(f"n{number}")
-        state.node.first_gpu[node], state.node.gpus[node] = state.gpu.used, size
-        for position in range(size):
-            gpu = state.gpu.add()
-            state.gpu.node[gpu], state.gpu.position[gpu] = node, position
+    add_nodes(state, sizes)
     wanted = state.workload.add("a1")
     nodes, each = draw(st.sampled_from([(1, 3), (1, 4), (1, 4), (2, 3), (2, 4), (3, 3)]))
     shape_of(state, wanted, nodes, each)

@@ -18,7 +18,7 @@ from apportion.core.state.state import State
 from apportion.core.state.wishes import COLUMNS, Wish, wish_of
 from tests.core import oracles
 from tests.core.oracles import NO_WISH, Wants
-from tests.strategies import Cluster, column
+from tests.strategies import Cluster, add_nodes, column
 
 quick = settings(derandomize=True, max_examples=300, deadline=None)
 
@@ -44,12 +44,7 @@ def crowd_of(
 ) -> Crowd:
     """Lay out nodes of ``sizes`` GPUs and ``runs`` (leaf, eligible, pieces) as the core has them; leaf -1 is idle cycles."""
     state = State()
-    for number, size in enumerate(sizes):
-        node = state.node.add(f"n{number}")
-        state.node.first_gpu[node], state.node.gpus[node] = state.gpu.used, size
-        for position in range(size):
-            gpu = state.gpu.add()
-            state.gpu.node[gpu], state.gpu.position[gpu] = node, position
+    add_nodes(state, sizes)
     state.gpu.column("out")[:] = out
     workload = state.workload.add("a1")
     state.workload.nodes[workload], state.workload.milli_per_node[workload] = shape

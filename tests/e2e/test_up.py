@@ -27,6 +27,7 @@ from apportion.adapters.processes.home import Home
 from apportion.core.decisions import Decision, RunClosed, RunPlaced, decode_batch
 from apportion.core.envelope import subject_of
 from apportion.core.events import EVENT_TYPES, Event, WorkloadCancelled, WorkloadSubmitted, encode_event
+from tests.runs import end_all_runs
 
 PATIENCE_S = 150.0  # a hang is a failure; a slow machine is not
 STUBBORN = "import signal,time;signal.signal(signal.SIGTERM,signal.SIG_IGN);print('on',flush=True);time.sleep(100)"
@@ -162,18 +163,6 @@ def agent_of(home: Home) -> int:
             if b"agent" in words and str(home.root).encode() in words:
                 return int(path.parent.name)
     return 0
-
-
-def end_all_runs(home: Home) -> None:
-    folders = [
-        RunDir(path.parent, path.name.rpartition("#")[0], int(path.name.rpartition("#")[2]))
-        for path in home.agents.glob("*/*#*")
-    ]
-    for folder in folders:
-        folder.order_stop(0)
-    deadline = time.monotonic() + 10
-    while any(folder.supervised() for folder in folders) and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ With work running and waiting meanwhile, so that ``Books`` sees that lags change
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apportion.core import events as ev
@@ -57,6 +57,7 @@ def _dated(event: ev.Event, now_ms: int) -> ev.Event:
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(changes())
+@example([(0, "tick", _set("A", 0, 0, 0)), (0, "tick", _set("A/x", 0, 5, 0)), (0, "tick", _set("A/x", 0, 0, 1))])
 def test_a_line_is_entitled_to_what_the_last_event_for_the_instant_said(
     told: list[tuple[int, str, ev.Event | None]],
 ) -> None:

@@ -37,6 +37,7 @@ from apportion.core.decisions import (
 )
 from apportion.core.envelope import decode_envelope, split_subject, subject_of
 from apportion.core.events import EVENT_TYPES, Event, LogOpened, WorkloadSubmitted, decode_data, encode_event
+from tests.runs import end_all_runs
 
 NODE = "n1"
 PATIENCE_S = 20.0
@@ -305,22 +306,6 @@ async def until(probe: Callable[[], Any], what: str, patience_s: float = PATIENC
         if time.monotonic() > deadline:
             raise AssertionError(f"did not happen within {patience_s} s: {what}")
         await asyncio.sleep(0.03)
-
-
-def end_all_runs(home: Home) -> None:
-    """Stop every supervised run under a home, so that no test leaves a process behind."""
-    folders = [
-        RunDir(path.parent, path.name.rpartition("#")[0], int(path.name.rpartition("#")[2]))
-        for path in home.agents.glob("*/*#*")
-    ]
-    for folder in folders:
-        folder.order_stop(0)
-        started = folder.started()
-        if started is not None and started.alive:
-            os.kill(started.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(folder.supervised() for folder in folders) and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 @pytest.fixture
