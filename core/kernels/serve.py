@@ -249,17 +249,24 @@ def _verdict(min_runtime_ms: int, closed: int, left_us: int, milli: int, running
     return ABOVE_ALLOWANCE if 2 * running_milli + milli > 2 * allowance_milli else WITHIN_ALLOWANCE
 
 
+@njit(cache=True, inline="always")
+def _left_us(leaf: int, parent: I64, metered: I64, granted_us: I64, charged_us: I64, reserved_us: I64) -> int:
+    """Return what a budget may promise: the least that is left on its path. To hand arrays over costs more than that."""
+    left_us, line = ALL_US, leaf
+    while line >= 0:
+        if metered[line] != 0:
+            left_us = min(left_us, granted_us[line] - charged_us[line] - reserved_us[line])
+        line = parent[line]
+    return left_us
+
+
 @njit(cache=True)
 def fundable(
     leaf: int, milli: int, min_runtime_ms: int, ahead_milli: int, parent: I64, closed: I64, metered: I64, granted_us: I64,
     charged_us: I64, reserved_us: I64, running: I64, allowance: I64,
 ) -> int:  # fmt: skip
     """Tell whether a workload of ``leaf`` would be funded if it started now, or why not; ``ahead_milli`` wait before it."""
-    left_us, line = ALL_US, leaf
-    while line >= 0:
-        if metered[line] != 0:
-            left_us = min(left_us, granted_us[line] - charged_us[line] - reserved_us[line])
-        line = parent[line]
+    left_us = _left_us(leaf, parent, metered, granted_us, charged_us, reserved_us)
     return _verdict(min_runtime_ms, closed[leaf], left_us, milli, running[leaf] + ahead_milli, allowance[leaf])
 
 
@@ -513,6 +520,33 @@ def _fetch_next(
     position[leaves[0]] += min(seen, 0)  # nothing; but what is read for nothing is not read
 
 
+@njit(cache=True, inline="always")
+def _look_at(
+    leaf: int, now_ms: int, queue: I64, gone: NDArray[np.uint8], state: I64, waits: I64, last: I64, instants_ms: I64, parent: I64,
+    closed: I64, metered: I64, granted_us: I64, charged_us: I64, reserved_us: I64, running: I64, allowance: I64, ready: I64,
+    stuck_milli: I64, position: I64, candidate: I64, shapes: I64, count: I64,
+) -> None:  # fmt: skip
+    """Do so for a budget of which something might be funded, and which is not ready yet."""
+    for at in range(position[leaf], last[leaf]):
+        row = queue[at]
+        if gone[at] == 1 or waits[row, NOT_BEFORE_MS] > now_ms or waits[row, MIN_RUNTIME_MS] == 0 or state[row] != PENDING:
+            continue
+        if count[leaf] > 0:
+            left_ms = waits[row, LEFT_MS]
+            class_ = _before(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
+            if _among(shapes[leaf], count[leaf], waits[row, NODES], waits[row, EACH], waits[row, WISH], instants_ms, class_):
+                continue
+        position[leaf], candidate[leaf] = at, row
+        left_us = _left_us(leaf, parent, metered, granted_us, charged_us, reserved_us)
+        answer = _verdict(
+            waits[row, MIN_RUNTIME_MS], closed[leaf], left_us, waits[row, NODES] * waits[row, EACH],
+            running[leaf] + stuck_milli[leaf], allowance[leaf],
+        )  # fmt: skip
+        if answer == WITHIN_ALLOWANCE:
+            ready[leaf] = 1
+        break
+
+
 @njit(cache=True)
 def look_all(
     jobs: Jobs, lines: Lines, room: Room, leaves: I64, now_ms: int, blocked: I64, stuck_milli: I64, position: I64, candidate: I64,
@@ -534,28 +568,10 @@ def look_all(
     if most >= FEW:
         _fetch_next(queue, state, waits, last, able[:most], position, candidate)
     for leaf in able[:most]:
-        for at in range(position[leaf], last[leaf]):
-            row = queue[at]
-            if gone[at] == 1 or waits[row, NOT_BEFORE_MS] > now_ms or waits[row, MIN_RUNTIME_MS] == 0 or state[row] != PENDING:
-                continue
-            if count[leaf] > 0:
-                left_ms = waits[row, LEFT_MS]
-                class_ = _before(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
-                if _among(shapes[leaf], count[leaf], waits[row, NODES], waits[row, EACH], waits[row, WISH], instants_ms, class_):
-                    continue
-            position[leaf], candidate[leaf] = at, row
-            left_us, line = ALL_US, leaf  # as ``fundable`` finds it; to hand arrays over once per budget costs more than that
-            while line >= 0:
-                if metered[line] != 0:
-                    left_us = min(left_us, granted_us[line] - charged_us[line] - reserved_us[line])
-                line = parent[line]
-            answer = _verdict(
-                waits[row, MIN_RUNTIME_MS], closed[leaf], left_us, waits[row, NODES] * waits[row, EACH],
-                running[leaf] + stuck_milli[leaf], allowance[leaf],
-            )  # fmt: skip
-            if answer == WITHIN_ALLOWANCE:
-                ready[leaf] = 1
-            break
+        _look_at(
+            leaf, now_ms, queue, gone, state, waits, last, instants_ms, parent, closed, metered, granted_us, charged_us,
+            reserved_us, running, allowance, ready, stuck_milli, position, candidate, shapes, count,
+        )  # fmt: skip
 
 
 @njit(cache=True)
@@ -955,11 +971,11 @@ def _pick_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I
 
 
 @njit(cache=True)
-def _pick_part(stock: Stock, row: int, milli: int, over_ms: int) -> int:
+def _pick_part(
+    row: int, milli: int, over_ms: int, part: I64, used: I64, used_mib: I64, out: I64, held: I64, first_gpu: I64, gpus: I64,
+    memory_mib: I64, until_ms: I64, holder: I64, closes_ms: I64,
+) -> int:  # fmt: skip
     """Return the most used GPU with room, and memory, for a fraction; -1 = none that is in use."""
-    part, used, used_mib, out, held = stock.part, stock.used, stock.used_mib, stock.out, stock.held
-    first_gpu, gpus, memory_mib = stock.first_gpu, stock.gpus, stock.memory_mib
-    until_ms, holder, closes_ms = stock.until_ms, stock.holder, stock.closes_ms
     best = -1
     for node in range(len(part)):
         if part[node] < milli or _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
@@ -976,42 +992,54 @@ def _pick_part(stock: Stock, row: int, milli: int, over_ms: int) -> int:
     return best
 
 
-@njit(cache=True)
-def _pick(stock: Stock, counts: I64, row: int, nodes: int, milli_per_node: int, over_ms: int, gpus: I64, at: int) -> int:
+@njit(cache=True, inline="always")
+def _pick_of(
+    row: int, nodes: int, milli_per_node: int, over_ms: int, gpus: I64, at: int, counts: I64, free: I64, part: I64, last: I64,
+    lowest: I64, used: I64, used_mib: I64, out: I64, held: I64, first_gpu: I64, size: I64, memory_mib: I64, until_ms: I64,
+    holder: I64, closes_ms: I64,
+) -> int:  # fmt: skip
     """Write the GPUs that a workload without wishes gets by best fit, as ``pack.find_gpus`` chooses; returns how many, 0 = none.
 
     ``counts[0, k]`` nodes of the pool, kept or not, have at least k GPUs free.
     """
+    found = 0
     if milli_per_node < WHOLE:
-        best = _pick_part(stock, row, milli_per_node, over_ms)
+        best = _pick_part(
+            row, milli_per_node, over_ms, part, used, used_mib, out, held, first_gpu, size, memory_mib, until_ms, holder, closes_ms
+        )
         if best >= 0:
-            gpus[at] = best
-            return 1
-    need, taken = max(1, milli_per_node // WHOLE), 0
-    free, last, lowest, first_gpu, size = stock.free, stock.last, stock.lowest, stock.first_gpu, stock.gpus
-    used, out, held = stock.used, stock.out, stock.held
-    until_ms, holder, closes_ms = stock.until_ms, stock.holder, stock.closes_ms
-    for level in range(need, counts.shape[1]):
-        if counts[0, level] == (counts[0, level + 1] if level + 1 < counts.shape[1] else 0):
-            continue
-        node, first = lowest[level], True
-        while node < len(free) and taken < nodes:
-            if free[node] == level and last[node] >= 0:
-                if first:
-                    lowest[level], first = node, False
-                if not _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
-                    _pick_on_node(first_gpu[node], size[node], need, used, out, held, gpus, at + taken * need)
-                    taken += 1
-            node += 1
-        if taken == nodes:
-            return nodes * need
-    return 0
+            gpus[at], found = best, 1
+    need, taken, level = max(1, milli_per_node // WHOLE), 0, max(1, milli_per_node // WHOLE)
+    while found == 0 and level < counts.shape[1]:
+        if counts[0, level] != (counts[0, level + 1] if level + 1 < counts.shape[1] else 0):
+            node, first = lowest[level], True
+            while node < len(free) and taken < nodes:
+                if free[node] == level and last[node] >= 0:
+                    if first:
+                        lowest[level], first = node, False
+                    if not _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
+                        _pick_on_node(first_gpu[node], size[node], need, used, out, held, gpus, at + taken * need)
+                        taken += 1
+                node += 1
+            if taken == nodes:
+                found = nodes * need
+        level += 1
+    return found
 
 
 @njit(cache=True)
-def _share_anew(stock: Stock, room: Room) -> None:
+def _pick(stock: Stock, counts: I64, row: int, nodes: int, milli_per_node: int, over_ms: int, gpus: I64, at: int) -> int:
+    """Do so with what is in stock."""
+    return _pick_of(
+        row, nodes, milli_per_node, over_ms, gpus, at, counts, stock.free, stock.part, stock.last, stock.lowest, stock.used,
+        stock.used_mib, stock.out, stock.held, stock.first_gpu, stock.gpus, stock.memory_mib, stock.until_ms, stock.holder,
+        stock.closes_ms,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _share_anew(shared: I64, part: I64, last: I64) -> None:
     """Set ``room.shared`` by what each node has on GPUs that are in use."""
-    shared, part, last = room.shared, stock.part, stock.last
     shared[:] = 0
     for node in range(len(part)):
         if last[node] >= 0 and part[node] > shared[last[node]]:
@@ -1020,22 +1048,23 @@ def _share_anew(stock: Stock, room: Room) -> None:
         shared[class_] = max(shared[class_], shared[class_ + 1])
 
 
-@njit(cache=True)
-def take_gpus(stock: Stock, room: Room, gpus: I64, milli_each: int) -> None:
-    """Take so much of each GPU out of stock and room; what could be freed is no longer known.
+@njit(cache=True, inline="always")
+def _take_of(
+    gpus: I64, begin: int, end: int, milli_each: int, counts: I64, shared: I64, sums: I64, node_of: I64, used: I64, used_mib: I64,
+    out: I64, held: I64, first_gpu: I64, size: I64, memory_mib: I64, free_on: I64, part_on: I64, last: I64, lowest: I64,
+) -> None:  # fmt: skip
+    """Take so much of each of ``gpus[begin:end]`` out of stock and room; what could be freed is no longer known.
 
     Naive equivalent: take it, and ``room.measure_free`` everything anew.
     """
-    counts, shared, node_of, used, out, held = room.nodes, room.shared, stock.node_of, stock.used, stock.out, stock.held
-    first_gpu, size, memory_mib, free_on, part_on = stock.first_gpu, stock.gpus, stock.memory_mib, stock.free, stock.part
-    most, shrunk, at = counts.shape[1] - 1, False, 0
-    while at < len(gpus):
+    most, shrunk, at = counts.shape[1] - 1, False, begin
+    while at < end:
         node = node_of[gpus[at]]
-        while at < len(gpus) and node_of[gpus[at]] == node:
+        while at < end and node_of[gpus[at]] == node:
             gpu = gpus[at]
             used[gpu] += milli_each
             if milli_each < WHOLE:
-                stock.used_mib[gpu] += memory_mib[node] * milli_each // WHOLE
+                used_mib[gpu] += memory_mib[node] * milli_each // WHOLE
             at += 1
         free, part = 0, 0
         for gpu in range(first_gpu[node], first_gpu[node] + size[node]):
@@ -1044,7 +1073,7 @@ def take_gpus(stock: Stock, room: Room, gpus: I64, milli_each: int) -> None:
                     free += 1
                 else:
                     part = max(part, WHOLE - used[gpu])
-        for class_ in range(stock.last[node] + 1):
+        for class_ in range(last[node] + 1):
             for k in range(min(free, most) + 1, min(free_on[node], most) + 1):
                 counts[class_, k] -= 1
             if free == 0 and part == 0:
@@ -1053,10 +1082,19 @@ def take_gpus(stock: Stock, room: Room, gpus: I64, milli_each: int) -> None:
             shared[class_] = max(shared[class_], part)
         free_on[node], part_on[node] = free, part
         alone = free > 0 and counts[0, free] - (counts[0, free + 1] if free < most else 0) == 1  # no other has so many
-        stock.lowest[free] = node if alone else min(stock.lowest[free], node)
+        lowest[free] = node if alone else min(lowest[free], node)
     if shrunk:
-        _share_anew(stock, room)
-    room.sums[0] -= len(gpus) * milli_each
+        _share_anew(shared, part_on, last)
+    sums[0] -= (end - begin) * milli_each
+
+
+@njit(cache=True)
+def take_gpus(stock: Stock, room: Room, gpus: I64, milli_each: int) -> None:
+    """Do so with all of ``gpus``."""
+    _take_of(
+        gpus, 0, len(gpus), milli_each, room.nodes, room.shared, room.sums, stock.node_of, stock.used, stock.used_mib, stock.out,
+        stock.held, stock.first_gpu, stock.gpus, stock.memory_mib, stock.free, stock.part, stock.last, stock.lowest,
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -1154,6 +1192,91 @@ def measure_freed(lines: Lines, room: Room, stock: Stock, runs: Runs, pool: int,
 
 
 @njit(cache=True)
+def _start_in_order(
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, root: int, now_ms: int, blocked: I64, stuck_milli: I64,
+    taken: I64, position: I64, candidate: I64, shapes: I64, count: I64, leaf: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Start the candidate of ``leaf``, who is funded, and whoever comes next, as long as each fits.
+
+    Returns what is known of the next one, and his leaf: nothing (``OPEN``), ``FULL`` or ``SCATTERED``. It does what ``_start``,
+    ``look`` and ``_choose_above`` do, one after the other, and is a loop of its own because ten thousand may start in a cycle:
+    handing the tuples over costs more than all that is done with what is in them.
+    """
+    queue, gone, state, waits, last = jobs.queue, jobs.gone, jobs.state, jobs.waits, jobs.last
+    parent, children, first_child, sibling, weight, best, ready = (
+        lines.parent, lines.children, lines.first_child, lines.next_sibling, lines.weight, lines.best, lines.ready,
+    )  # fmt: skip
+    closed, metered, granted_us, charged_us, reserved_us, running, allowance = (
+        lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running, lines.allowance,
+    )  # fmt: skip
+    instants_ms, counts, shared, sums = room.instants_ms, room.nodes, room.shared, room.sums
+    free, part, last_class, lowest, used, used_mib = stock.free, stock.part, stock.last, stock.lowest, stock.used, stock.used_mib
+    out, held, node_of, first_gpu, size, memory_mib = (
+        stock.out, stock.held, stock.node_of, stock.first_gpu, stock.gpus, stock.memory_mib,
+    )  # fmt: skip
+    until_ms, holder, closes_ms = stock.until_ms, stock.holder, stock.closes_ms
+    listed, listed_why, listed_running, listed_first, gpus = (
+        starts.workload, starts.why, starts.running, starts.first, starts.gpus,
+    )  # fmt: skip
+    known, most = starts.counts[0], shapes.shape[1]
+    while True:
+        row, begin = candidate[leaf], listed_first[known]
+        nodes, each, min_runtime_ms, left_ms = waits[row, NODES], waits[row, EACH], waits[row, MIN_RUNTIME_MS], waits[row, LEFT_MS]
+        milli, end = nodes * each, begin + nodes * max(1, each // WHOLE)
+        answer = OPEN
+        if known >= len(listed) or end > len(gpus):
+            answer = FULL
+        else:
+            over_ms = now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
+            end = begin + _pick_of(
+                row, nodes, each, over_ms, gpus, begin, counts, free, part, last_class, lowest, used, used_mib, out, held,
+                first_gpu, size, memory_mib, until_ms, holder, closes_ms,
+            )  # fmt: skip
+            if end == begin:
+                answer = SCATTERED
+        if answer != OPEN:
+            break
+        left_us = _left_us(leaf, parent, metered, granted_us, charged_us, reserved_us)
+        why = _verdict(min_runtime_ms, closed[leaf], left_us, milli, running[leaf], allowance[leaf])
+        listed[known], listed_why[known], listed_running[known], listed_first[known + 1] = row, why, running[leaf], end
+        known += 1
+        _take_of(
+            gpus, begin, end, min(WHOLE, each), counts, shared, sums, node_of, used, used_mib, out, held, first_gpu, size,
+            memory_mib, free, part, last_class, lowest,
+        )  # fmt: skip
+        gone[position[leaf]] = 1
+        promised_us, line = milli * min_runtime_ms if why == WITHIN_ALLOWANCE else 0, leaf
+        while line >= 0:
+            running[line] += milli if min_runtime_ms > 0 else 0
+            reserved_us[line] += promised_us
+            taken[line] = running[line] + stuck_milli[line]
+            line = parent[line]
+        sums[3] = BOUND if sums[3] > 0 and running[leaf] <= allowance[leaf] else 0
+        ready[leaf] = 0
+        if count[leaf] < most and blocked[leaf] == 0 and running[leaf] + stuck_milli[leaf] < allowance[leaf]:
+            _look_at(
+                leaf, now_ms, queue, gone, state, waits, last, instants_ms, parent, closed, metered, granted_us, charged_us,
+                reserved_us, running, allowance, ready, stuck_milli, position, candidate, shapes, count,
+            )  # fmt: skip
+        line = parent[leaf]
+        while line >= 0:
+            best[line] = _best(first_child[line], sibling, children, weight, best, ready, allowance, taken)
+            line = parent[line]
+        leaf = root
+        while leaf >= 0 and children[leaf] > 0:
+            leaf = best[leaf]
+        if leaf < 0 or ready[leaf] == 0:
+            break
+        row = candidate[leaf]
+        left_ms = waits[row, LEFT_MS]
+        class_ = _before(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
+        if waits[row, WISH] > 0 or not _has_room(waits[row, NODES], waits[row, EACH], counts[class_], shared[class_]):
+            break
+    starts.counts[0] = known
+    return answer, leaf
+
+
+@njit(cache=True)
 def start_funded(
     jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, runs: Runs, pool: int, quantum_ms: int, root: int,
     now_ms: int, plain: int, kept_all: int, ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
@@ -1176,20 +1299,11 @@ def start_funded(
             continue
         if leaf < 0 or found[0] != OPEN or plain == 0 or jobs.waits[candidate[leaf], WISH] > 0:
             return leaf
-        row = candidate[leaf]
-        if not _listable(jobs, starts, row):
-            found[0] = FULL
+        found[0], leaf = _start_in_order(
+            jobs, lines, room, stock, starts, root, now_ms, blocked, stuck_milli, taken, position, candidate, shapes, count, leaf
+        )
+        if found[0] != OPEN:
             return leaf
-        if not _start(jobs, lines, room, stock, starts, position[leaf], _ends_ms(jobs, row, now_ms)):
-            found[0] = SCATTERED
-            return leaf
-        room.sums[3] = BOUND if room.sums[3] > 0 and lines.running[leaf] <= lines.allowance[leaf] else 0
-        line, parent, running = leaf, lines.parent, lines.running
-        while line >= 0:
-            taken[line] = running[line] + stuck_milli[line]
-            line = parent[line]
-        look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
-        _choose_above(lines, lines.allowance, taken, leaf)
 
 
 @njit(cache=True)
