@@ -1,10 +1,12 @@
 """The state at a sequence, from the segments of an archive: the fastest way, for months and years.
 
-Heartbeats go from their columns into the state, without their bytes. Then the chain over the records cannot be computed, and is
-taken from the stored batches: a replay of this kind trusts the hashes of the segments, each of which is verified, instead of the
-chain over the records. The digest of the last batch before the end is computed and compared; it covers the state whole, so all
-that was folded before it. From there on the records themselves are read, chain included. ``verify`` trusts none of that and derives
-everything from the bytes. A pure function of the archive; it never writes.
+Heartbeats go from their columns into the state, without their bytes; the common kinds of other records, and stored decisions, are
+read and folded by one kernel where they stand (``core.fold.stretches``). Then the chain over the records is not computed but taken
+from the stored batches: a replay of this kind trusts the hashes of the segments, each of which is verified, instead of that chain.
+Of each batch the cycle, the tick it answers, its time and its books are compared, and the accounts are checked; the digest of the
+last batch before the end is computed and compared: it covers the state whole, so all that was folded before it. From there on the
+records themselves are read, chain included. ``verify`` trusts none of that and derives everything from the bytes. A pure function
+of the archive; it never writes.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.replaying import Difference, OnProgress, Progress, core_from
 from apportion.core.engine import Core
 from apportion.core.envelope import MAX_BODY_BYTES, Record, StoredBatch
-from apportion.core.errors import InvariantBroken, LogMismatch
+from apportion.core.errors import Divergence, InvariantBroken, LogMismatch
 from apportion.core.fold.columns import Columns
+from apportion.core.fold.stretches import Batches
 
 _RUNS = np.frombuffer(b',"runs":[', dtype=np.uint8)
 _BROKEN_BYTES = len(',"gpus_down":[')
@@ -110,7 +113,7 @@ def _fold(core: Core, segment: Segment, first_seq: int, end_seq: int, batches: _
         columns = columns_of(sheet, first_seq, blind_seq - first_seq + 1)
         position = core.seq + 1 - first_seq
         while position < columns.count:
-            position = core.fold_columns(columns, position)
+            position = batches.fold(core, columns, position)
             if core.tick_pending:
                 batches.trust(core)
     if core.seq < end_seq:  # after the last batch: the bytes, for the chain
@@ -125,7 +128,8 @@ class _Answers:
     def __init__(self, segments: list[Segment], core: Core, stop_seq: int) -> None:
         first_seq = core.seq + (0 if core.tick_pending else 1)
         self._rest = _batches(segments, first_seq)
-        self.position = 0  # sequence of the last batch taken
+        self._part = Batches((), 0)
+        self._last_seq = 0  # of the last batch of the parts before this one
         self.last_input_seq = 0  # the tick that the last batch to be trusted answers
         for segment in reversed(segments):
             inputs = [batch.input_seq for batch in read_decisions(segment) if first_seq <= batch.input_seq <= stop_seq]
@@ -133,25 +137,52 @@ class _Answers:
                 self.last_input_seq = inputs[-1]
                 break
 
+    @property
+    def position(self) -> int:
+        """Sequence of the last batch taken, 0 before the first."""
+        part = self._part
+        return part.batches[part.taken - 1].seq if part.taken else self._last_seq
+
+    def _next(self) -> StoredBatch | None:
+        while self._part.next() is None:
+            batches = next(self._rest, None)
+            if batches is None:
+                return None
+            self._last_seq = self.position
+            self._part = Batches(batches, sum(batch.input_seq < self.last_input_seq for batch in batches))
+        return self._part.next()
+
+    def fold(self, core: Core, columns: Columns, position: int) -> int:
+        """Fold columns and the batches that answer them; returns the position reached, with the tick before it pending or not."""
+        self._next()
+        try:
+            return core.trust_columns(columns, position, self._part)
+        except Divergence as error:
+            raise _broken(core, error) from error
+
     def trust(self, core: Core) -> None:
         """Fold the batch that answers the pending tick; hash the state only where it is the last."""
-        batch = next(self._rest, None)
+        batch = self._next()
         if batch is None or batch.input_seq != core.seq:
             said = "no stored batch answers it" if batch is None else f"the next stored batch answers seq {batch.input_seq:,}"
             detail = f"the tick is seq {core.seq:,}, {said}"
             raise Difference({"what": "order", "seq": core.seq, "cycle": core.cycle + 1, "detail": detail})
         try:
-            core.trust(batch.body, check=batch.input_seq >= self.last_input_seq)
+            core.trust(batch.body, check=batch.input_seq >= self.last_input_seq, done=self._part.done)
         except InvariantBroken:
             raise
         except Exception as error:  # stored bytes are not to be believed: whatever they break is their fault
-            detail = f"the stored batch cannot be folded: {type(error).__name__}: {error}"
-            raise Difference({"what": "batch", "seq": core.seq, "cycle": core.cycle + 1, "detail": detail}) from error
-        self.position = batch.seq
+            raise _broken(core, error) from error
+        self._part.took()
 
 
-def _batches(segments: list[Segment], first_input_seq: int) -> Iterator[StoredBatch]:
+def _broken(core: Core, error: Exception) -> Difference:
+    detail = f"the stored batch cannot be folded: {type(error).__name__}: {error}"
+    return Difference({"what": "batch", "seq": core.seq, "cycle": core.cycle + 1, "detail": detail})
+
+
+def _batches(segments: list[Segment], first_input_seq: int) -> Iterator[list[StoredBatch]]:
     for segment in segments:
-        for batch in read_decisions(segment):
-            if batch.input_seq >= first_input_seq:
-                yield batch
+        wanted = [batch for batch in read_decisions(segment) if batch.input_seq >= first_input_seq]
+        if wanted:
+            yield wanted

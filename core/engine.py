@@ -22,6 +22,7 @@ from apportion.core.fold.columns import Columns
 from apportion.core.fold.lane import Lane
 from apportion.core.fold.outcomes import apply, apply_all, apply_bulk
 from apportion.core.fold.records import fold_record
+from apportion.core.fold.stretches import Batches, Stretches
 from apportion.core.fold.text import Text
 from apportion.core.policy.cycle import run_cycle
 from apportion.core.policy.due import due_ms, why_due
@@ -42,6 +43,7 @@ class Core:
     def __init__(self, state: State) -> None:
         self.state = state
         self._lane = Lane(state)
+        self._stretches = Stretches(state, self._lane)
         self.last_batch: CycleBatch | None = None
         self._chain_missing = False  # records were folded whose chain is not computed: the next batch has it
 
@@ -154,6 +156,29 @@ class Core:
                     break
         return index
 
+    def trust_columns(self, columns: Columns, start: int, batches: Batches) -> int:
+        """Fold from position ``start`` of ``columns``, and trust the batches that answer its ticks; returns the position reached.
+
+        That is the end, or after a tick that is pending: then the next of ``batches`` is to be trusted by ``trust``, from its
+        decision ``batches.done`` on. The state is the one of ``fold_columns`` and ``trust`` with ``check=False``, and what is said
+        there of the chain holds here; heads and books are compared, and the accounts checked, for every batch. Raises what they do.
+        """
+        state, index = self.state, start
+        if state.counters.tick_pending and start < columns.count:
+            self.fold(columns.record(start))  # raises, with the reason
+        while index < columns.count and not state.counters.tick_pending:
+            index = self._stretches.fold(
+                columns, index, batches, CLOSED_RETENTION_MS, CHANGE_RETENTION_MS, MS_PER_HOUR
+            )
+            if state.counters.tick_pending or index == columns.count:
+                break
+            record = columns.record(index)
+            index += 1
+            fold_record(state, record)
+            self._stretches.doors.after(record)
+        self._chain_missing = not batches.taken or state.counters.seq != batches.batches[batches.taken - 1].input_seq
+        return index
+
     def decide(self) -> bytes:
         """Decide the pending cycle, fold its decisions, and return the exact bytes for DECISIONS."""
         return encode_batch(self._finish(self._decisions()))
@@ -169,11 +194,12 @@ class Core:
         run_cycle(self.state, emit)
         return emit.decisions
 
-    def trust(self, body: bytes, *, check: bool = True) -> None:
+    def trust(self, body: bytes, *, check: bool = True, done: int = 0) -> None:
         """Fold a stored batch instead of deciding; raises ``Divergence`` when the state it promises is not reached.
 
-        ``check=False`` compares the chain over the records and the books, but does not hash the state: for long replays, whose
-        last batch is then trusted with ``check=True``, which covers all before it.
+        The first ``done`` of its decisions are folded already (``trust_columns``). ``check=False`` compares the chain over the
+        records and the books, but does not hash the state: for long replays, whose last batch is then trusted with
+        ``check=True``, which covers all before it.
         """
         self._require_tick()
         stored = decode_batch(body)
@@ -183,7 +209,7 @@ class Core:
             self.state.chain, self._chain_missing = bytes.fromhex(stored.chain), False
             self.state.unchained.clear()
         try:
-            apply_all(self.state, stored.decisions)
+            apply_all(self.state, stored.decisions[done:])
         except (KeyError, ValueError, IndexError) as error:
             raise Divergence(self.seq, "a stored decision, it does not fit the state", repr(error), "") from error
         reached = self._finish(stored.decisions, stored.digest if not check else None)

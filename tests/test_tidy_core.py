@@ -7,6 +7,7 @@ stays silent is blind.
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -182,18 +183,33 @@ def jits(tree: ast.AST) -> Iterator[Finding]:
 
 
 def kernel_imports(tree: ast.AST) -> Iterator[Finding]:
-    """Find imports a kernel file must not have: Numba's cache does not see a change in another file."""
+    """Find imports a kernel file must not have: Numba's cache does not see a change in another file.
+
+    It may use another kernel file whose hash it tells in ``BUILT_ON``: so it changes with it, and is compiled anew.
+    """
+    told = dict[str, str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and name_of(node.targets[0]) == "BUILT_ON":
+            told = ast.literal_eval(node.value)
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             modules = [node.module or ""]
+            if node.module == "apportion.core.kernels":
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
         for module in modules:
-            if module not in KERNEL_IMPORTS:
+            package, _, name = module.rpartition(".")
+            path = ROOT / "core" / "kernels" / f"{name}.py"
+            if package == "apportion.core.kernels" and name in told and path.exists():
+                hashed = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+                if told[name] != hashed:
+                    yield node.lineno, f'its BUILT_ON must say "{name}": "{hashed}", so that it is compiled anew with {name}'
+            elif module not in KERNEL_IMPORTS:
                 yield (
                     node.lineno,
                     (
                         f"a kernel file imports {module}: its cached machine code would go stale when that changes; "
-                        "keep a kernel and its helpers in one file"
+                        "keep a kernel and its helpers in one file, or tell the other file's hash in BUILT_ON"
                     ),
                 )
 
@@ -309,7 +325,9 @@ def test_a_kernel_and_its_helpers_live_in_one_file() -> None:
         for module in KERNELS
         for line, message in kernel_imports(ast.parse(module.read_text(encoding="utf-8")))
     ]
-    assert list(kernel_imports(ast.parse("from apportion.core.kernels.walk import depth"))), "the rule is blind"
+    stale = "from apportion.core.kernels import queue\nBUILT_ON = {'queue': 'an older one'}"
+    for bad in ("from apportion.core.kernels.walk import depth", "from apportion.core.kernels import queue", stale):
+        assert list(kernel_imports(ast.parse(bad))), "the rule is blind"
 
     assert not findings, "\n".join(findings)
 

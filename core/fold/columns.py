@@ -3,7 +3,7 @@
 It says of each record what ``kernels.reports.fold`` wants to know, so nine records in ten are folded without being bytes again; the
 others, and whatever the kernel does not take, are made into records by ``record``, and go the slow way. Folding a stretch is
 the same function of the state as folding its records, but for the chain over their bytes: the core takes that from the batch which
-answers the next tick (``Core.fold_columns``). Whoever makes one vouches that the columns say what the bytes say.
+answers the next tick (``Core.trust_columns``). Whoever makes one vouches that the columns say what the bytes say.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ WORTH = 64  # records from which on a window pays
 KINDS = {"node.heartbeat": kernel.BEAT, "run.checkpointed": kernel.CHECKPOINT}
 _SUFFIXES = tuple(f".{name}" for name in KINDS)
 _OTHERS_MAX = 100_000  # subjects remembered as none of the kernel's business
+_NONE = np.zeros(0, dtype=np.int64)
 _FRAME_BYTES = 64  # of a frame without subject and body: three numbers, at most
 
 
@@ -128,7 +129,7 @@ class Lane:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._subjects = _Subjects(state)
+        self.subjects = _Subjects(state)
         self._nodes: KeyIndex | None = None  # made with the first window: a short log does without
         self._runs: KeyIndex | None = None
         self._window: _Window | None = None
@@ -158,13 +159,13 @@ class Lane:
         counters = self._state.counters
         index = start
         while index < len(records) and counters.opened and not counters.tick_pending:
-            if not self._subjects[records[index].subject]:
+            if not self.subjects[records[index].subject]:
                 break
             window = self._window
             if window is None or not window.covers(records, index):
                 if len(records) - index < WORTH or not kernel.COMPILED:
                     return fold_beats(self._state, records, index)
-                window = self._window = _Window(records, index, self._subjects, counters.stated)
+                window = self._window = _Window(records, index, self.subjects, counters.stated)
             if not window.whole or window.items[index - window.first].seq != counters.seq + 1:
                 return fold_beats(self._state, records, index)
             reached, unread = self._run(window, index)
@@ -193,11 +194,11 @@ class Lane:
             return start
         if columns is not self._columns:
             self._columns = columns
-            columns.introduce(self._subjects.told_of)
+            columns.introduce(self.subjects.told_of)
         index, self._unread = start, False
-        while index < columns.count and (columns.kind(index) or columns.introduce(self._subjects.told_of, index)):
-            self._subjects.sync()
-            columns.text = self._subjects.text
+        while index < columns.count and (columns.kind(index) or columns.introduce(self.subjects.told_of, index)):
+            self.subjects.sync()
+            columns.text = self.subjects.text
             reached, self._unread = self._run(columns, index)
             if reached == index:
                 break
@@ -219,12 +220,25 @@ class Lane:
             index = self.fold_columns(text, index + taken)
         return index
 
+    def indexes(self) -> tuple[KeyIndex, KeyIndex]:
+        """Return where nodes and runs are found by their names; to be synced before use."""
+        if self._nodes is None or self._runs is None:
+            self._nodes, self._runs = KeyIndex(self._state.node), KeyIndex(self._state.run)
+        return self._nodes, self._runs
+
+    def numbers(self, *, chained: bool = False) -> NDArray[np.int64]:
+        """Return what the kernel wants to know beside the blocks, and whether it is to write frames."""
+        counters, said = self._state.counters, self._said
+        said[kernel.CHAINED] = chained
+        said[kernel.SEQ], said[kernel.TIME_MS] = counters.seq, counters.time_ms
+        said[kernel.STATED], said[kernel.SILENCE_MS] = counters.stated, counters.silence_ms
+        said[kernel.PLANNED_MS] = counters.planned_ms
+        return self._numbers
+
     def _run(self, window: _Window | Columns, start: int) -> tuple[int, bool]:
         """Fold from ``start`` to the first record the kernel does not take: its index, and whether it could not read it."""
         state, counters, said = self._state, self._state.counters, self._said
-        if self._nodes is None or self._runs is None:
-            self._nodes, self._runs = KeyIndex(state.node), KeyIndex(state.run)
-        nodes, runs = self._nodes, self._runs
+        nodes, runs = self.indexes()
         nodes.sync()
         runs.sync()
         first = start - window.first
@@ -232,14 +246,10 @@ class Lane:
         if chained:
             stop = min(first + MAX_FRAMES - 1 - len(state.unchained), stop)
             self._make_room(window, first, stop)
-        said[kernel.CHAINED] = chained
-        said[kernel.SEQ], said[kernel.TIME_MS] = counters.seq, counters.time_ms
-        said[kernel.STATED], said[kernel.SILENCE_MS] = counters.stated, counters.silence_ms
-        said[kernel.PLANNED_MS] = counters.planned_ms
         reached = kernel.fold(
-            self._numbers, window.data, window.table, first, stop, window.text,
+            self.numbers(chained=chained), window.data, window.table, first, stop, window.text,
             state.node.block, state.alloc.block, state.gpu.block, state.run.block, state.workload.block,
-            nodes.names, nodes.slots, runs.names, runs.slots, self._frames,
+            nodes.names, nodes.slots, runs.names, runs.slots, self._frames, _NONE,
         )  # fmt: skip
         if reached > first:
             counters.seq += reached - first
@@ -259,6 +269,6 @@ class Lane:
             return
         starts, lengths = window.table[kernel.START], window.table[kernel.LENGTH]
         bodies = int(starts[stop - 1] + lengths[stop - 1] - starts[first])
-        wanted = bodies + (stop - first) * (_FRAME_BYTES + self._subjects.longest)
+        wanted = bodies + (stop - first) * (_FRAME_BYTES + self.subjects.longest)
         if len(self._frames) < wanted:
             self._frames = np.zeros(wanted, dtype=np.uint8)

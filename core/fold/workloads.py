@@ -36,7 +36,7 @@ class Seat(NamedTuple):
     shape: Shape
 
 
-def _seat_in(state: State, name: str, event: WorkloadSubmitted) -> Seat | No:
+def seat_in(state: State, name: str, event: WorkloadSubmitted) -> Seat | No:
     """Return where a pool takes it, or why it never can: the budget of the same path in the pool's own tree."""
     pool = state.pool.row_of.get(name)
     if pool is None:
@@ -82,7 +82,7 @@ def workload_submitted(state: State, event: WorkloadSubmitted, principal: str, s
     taken = (state.workload, state.service, state.closed)
     if any(event.workload in table.row_of for table in taken):
         return No(Refusal.DUPLICATE, "workload", "the id is taken", entity=event.workload)
-    seats = {name: _seat_in(state, name, event) for name in event.pools}
+    seats = {name: seat_in(state, name, event) for name in event.pools}
     refusal = _refusal_of(seats)
     if refusal is not None:
         return refusal

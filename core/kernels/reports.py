@@ -393,13 +393,14 @@ def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, 
 def fold(
     numbers: I64, data: U8, table: I64, first: int, stop: int, subjects: U8,
     node: I64, alloc: I64, gpu: I64, run: I64, workload: I64,
-    node_names: U8, node_slots: I64, run_names: U8, run_slots: I64, frames: U8,
+    node_names: U8, node_slots: I64, run_names: U8, run_slots: I64, frames: U8, speakers: I64,
 ) -> int:  # fmt: skip
     """Fold the reports of ``table[:, first:stop]``; returns the index of the first record that was not taken.
 
     ``numbers`` gives what of the state is not in the blocks, and whether frames are wanted; it gets back the time reached, the
     bytes of ``frames`` filled (each frame's end is in the table), how many were heartbeats, and whether the record it stopped at is
-    in another spelling.
+    in another spelling. ``speakers`` remembers by the place of a subject the row of its node, + 1, as long as nodes keep their
+    names; an empty one remembers nothing.
     """
     beat, seen, agent, gpus = node[numbers[N_BEAT]], node[numbers[N_SEEN]], node[numbers[N_AGENT]], node[numbers[N_GPUS]]
     silent, broken, runs = node[numbers[N_SILENT]], node[numbers[N_BROKEN]], node[numbers[N_RUNS]]
@@ -441,8 +442,12 @@ def fold(
                 row = find(data, name, name_end, node_names, node_slots)
             else:
                 name = table[SUBJECT, index]
-                name_end = name + table[SUBJECT_LENGTH, index] - AFTER_NODE
-                row = find(subjects, name + BEFORE_NODE, name_end, node_names, node_slots)
+                row = speakers[name] - 1 if len(speakers) > 0 else -1
+                if row < 0:
+                    name_end = name + table[SUBJECT_LENGTH, index] - AFTER_NODE
+                    row = find(subjects, name + BEFORE_NODE, name_end, node_names, node_slots)
+                    if len(speakers) > 0:
+                        speakers[name] = row + 1
             if row < 0 or count <= beat[row] or principal != agent[row]:
                 break
             if gpus[row] == 0 or silent[row] != 0:

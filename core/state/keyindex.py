@@ -26,13 +26,19 @@ class KeyIndex:
         table, renamed = self._table, self._table.renamed
         if not renamed:
             return
-        if table.capacity != len(self.names) or self._entered + len(renamed) > len(self.slots) // 2:
+        if table.capacity != len(self.names) or self.entered + len(renamed) > len(self.slots) // 2:
             self._start_anew()
             return
-        self._entered += len(renamed)
+        self.entered += len(renamed)
         for row in renamed:
             reports.rename(row, _fitting(table.keys[row]), self.names, self.slots)
         renamed.clear()
+
+    def reserve(self, count: int) -> None:
+        """Bring it up to date, with room for so many names more."""
+        if len(self.names) != self._table.capacity or self.entered + count + len(self._table.renamed or ()) > len(self.slots) // 2:
+            self._start_anew()
+        self.sync()
 
     def find(self, key: str) -> int | None:
         """Return the row of a key as a kernel would find it."""
@@ -43,7 +49,7 @@ class KeyIndex:
         table = self._table
         self.names = np.zeros((table.capacity, reports.NAME_BYTES), dtype=np.uint8)
         self.slots = np.zeros(8 * table.capacity, dtype=np.int64)
-        self._entered = len(table.keys)
+        self.entered = len(table.keys)  # names that took a slot, forgotten ones too
         for row, key in enumerate(table.keys):
             reports.rename(row, _fitting(key), self.names, self.slots)
         if table.renamed is not None:

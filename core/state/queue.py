@@ -28,6 +28,13 @@ def rebuild_queue(state: State) -> None:
     insert_all_queued(state, np.flatnonzero((phases == schema.PENDING) | (phases == schema.HELD)))
 
 
+def rebuild_untold(state: State) -> None:
+    """Find in the queue who was never told why he waits, or was told that he would be funded."""
+    table, rows = state.workload, state.queue[: state.queued]
+    state.untold.clear()
+    state.untold.add_all(rows[(table.reason[rows] == 0) | (table.funded_ms[rows] > 0)].tolist())
+
+
 def insert_queued(state: State, row: int) -> None:
     """Put a workload row into the queue at its place."""
     _make_room(state, 1)

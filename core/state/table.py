@@ -116,6 +116,11 @@ class Table:
                 self.renamed.extend(taken)
         return rows
 
+    def reserve(self, count: int) -> None:
+        """Grow until so many rows can be taken without growing."""
+        while self.capacity - self.used + len(self.free) < count:
+            self._grow(2 * self.capacity)
+
     def coming(self, count: int) -> Column:
         """Return the rows that the next ``count`` calls of ``add`` will take."""
         reused = min(count, len(self.free))

@@ -30,6 +30,7 @@ from apportion.core.events import NodeHeartbeat, NodeJoined, encode_event
 from apportion.core.kernels import reports
 from tests.projections.history import HOUR_MS, MINUTE_MS, START_MS, TROUBLED, job, opened
 
+pytestmark = pytest.mark.timeout(900)  # whoever comes first compiles the kernel of stretches
 needs_machine_code = pytest.mark.skipif(not reports.COMPILED, reason="Numba is told not to compile")
 
 
@@ -149,12 +150,12 @@ def test_damage_and_what_does_not_belong_together_is_refused(
         state_from(tmp_path)
     path.write_bytes(whole)
 
-    monkeypatch.setattr(trusting, "_batches", lambda segments, first: iter(history.batches[1:]))
+    monkeypatch.setattr(trusting, "_batches", lambda segments, first: iter([history.batches[1:]]))
     with pytest.raises(Difference, match="the next stored batch answers"):
         state_from(tmp_path)
     first = history.batches[0]
     other = first._replace(body=first.body.replace(b'"cycle":1', b'"cycle":2'))
-    monkeypatch.setattr(trusting, "_batches", lambda segments, first: iter([other, *history.batches[1:]]))
+    monkeypatch.setattr(trusting, "_batches", lambda segments, first: iter([[other, *history.batches[1:]]]))
     with pytest.raises(Difference, match="cannot be folded"):
         state_from(tmp_path)
 
