@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 def told(outcome: Outcome, intake: Intake) -> Answer:
-    """Return what became of one file; exits with 1 when a line could not be read."""
+    """Return what became of one file; exits with 1 when a line could not be read, or there is none."""
     sections = []
     if intake.refusals:
         rows: list[dict[str, Any]] = [refusal._asdict() for refusal in intake.refusals]
@@ -59,12 +59,15 @@ def told(outcome: Outcome, intake: Intake) -> Answer:
         "merged": intake.merged._asdict(), "kinds": outcome.kinds, "totals": outcome.totals, "stated": outcome.stated,
         **({"jobs": outcome.jobs} if outcome.jobs is not None else {}),
     }  # fmt: skip
-    return Answer(sections, lines=_lines(outcome, intake), more=document, code=FAILED if intake.refused else 0)
+    code = FAILED if intake.refused or not intake.lines else 0
+    return Answer(sections, lines=_lines(outcome, intake), more=document, code=code)
 
 
 def _lines(outcome: Outcome, intake: Intake) -> list[str]:
     counts = f"{render.many(intake.attempts, 'attempt')}, {intake.refused:,} not read, {intake.passed.total():,} passed over"
     lines = [f"{outcome.path.name}: {render.many(intake.lines, 'line')}: {counts}"]
+    if not intake.lines:
+        lines.append("  the file is empty: was the dump cut off, or written elsewhere?")
     if intake.passed:
         lines.append("  passed over: " + _counted(intake.passed.most_common()))
     lines += [f"  {render.many(many, 'time')}: {text}" for text, many in intake.notes.most_common()]

@@ -244,8 +244,9 @@ def _jobs(place: ImportPlace, store: History, intake: Intake) -> int | None:
 
 
 def _one_character(option: str, text: str) -> str:
+    text = "\t" if text in ("\\t", "tab") else text  # as people write it in a shell
     if len(text) != 1:
-        raise usage(f"{option} {text!r} is not one character", f"such as {option} ';'")
+        raise usage(f"{option} {text!r} is not one character", f"such as {option} ';', or {option} tab")
     return text
 
 

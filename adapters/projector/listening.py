@@ -93,8 +93,13 @@ def running(home: Home) -> Listening | None:
     """Return where the projector of this directory listens, None when it does not or is gone."""
     try:
         found = msgspec.json.decode(home.http_file.read_bytes(), type=Listening)
-        os.kill(found.pid, 0)
     except (OSError, msgspec.DecodeError):
+        return None
+    try:
+        os.kill(found.pid, 0)
+    except PermissionError:
+        return found  # it is somebody else's, and there
+    except OSError:
         return None
     return found
 

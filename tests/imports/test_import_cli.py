@@ -74,6 +74,15 @@ def test_a_malformed_row_exits_with_1_and_the_rest_is_kept(terminal: Terminal) -
     assert terminal.json("import", "usage", "--by", "cluster")["rows"][0]["attempts"] == 2
 
 
+def test_an_empty_file_is_no_import_and_a_tab_may_be_written_as_people_do(terminal: Terminal) -> None:
+    for kind in ("sacct", "swf"):
+        assert "the file is empty" in terminal.run("import", kind, terminal.file("nothing.txt", ""), code=FAILED)
+    jobs = terminal.file("jobs.tsv", "id\tcame\ttook\tn\n7\t2026-01-01\t3600\t2\n")
+    fields = ["--map", "job=id,submit=came,duration=took,gpus=n"]
+    for tab in ("\\t", "tab", "\t"):
+        assert terminal.json("import", "csv", jobs, *fields, "--delimiter", tab, "--dry-run")["attempts"] == 1
+
+
 def test_a_dry_run_shows_the_first_rows_and_keeps_nothing(terminal: Terminal) -> None:
     path = terminal.file("jobs.csv", "id,at,secs,n\na,1509148800,60,2\nb,1509148800,x,2\n")
     arguments = ("import", "csv", path, "--map", "job=id,submit=at,duration=secs,gpus=n", "--dry-run")
