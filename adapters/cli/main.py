@@ -31,10 +31,12 @@ from apportion.adapters.cli import (
     policies,
     proving,
     querying,
-    reads,
+    queue,
     services,
     sharing,
     statements,
+    status,
+    usage,
     what_fits,
     what_if,
     writes,
@@ -98,7 +100,7 @@ def _root(
 
 
 MODULES = (
-    reads, querying, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
+    status, queue, usage, querying, what_fits, sharing, plans, jobs, services, writes, budgets, statements, nodes, policies,
     events, proving, checks, archives, auditing, importing, comparing, what_if, local, forecasting,
 )  # in the order of the help
 for module in MODULES:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.cli import jobs, reads, why
+from apportion.adapters.cli import jobs, queue, why
 
 HOUR_MS = 3_600_000
 AT_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -29,8 +29,8 @@ def running(standing: str, payer: str) -> dict[str, Any]:
     ],
 )
 def test_the_queue_says_how_a_run_stands(standing: str, payer: str, said: str) -> None:
-    assert reads.standing_words(running(standing, payer)) == said
-    assert reads.reason_words(running(standing, payer))["short"].startswith(said + ", ")
+    assert queue.standing_words(running(standing, payer)) == said
+    assert queue.reason_words(running(standing, payer))["short"].startswith(said + ", ")
     assert jobs._standing(running(standing, payer)) == (
         f"{standing} to 01-01 01:00" if standing == "protected" else standing
     )
@@ -44,13 +44,13 @@ WAITS: dict[str, Any] = {
 
 
 def test_the_longest_wait_of_a_funded_request_names_owner_and_reason() -> None:
-    assert reads.longest_funded_wait(WAITS) == (
+    assert queue.longest_funded_wait(WAITS) == (
         "longest wait of a funded request: ann's big, 8 GPUs on lab/b, for 2h: "
         "fewer GPUs are free than it needs: it needs 8 GPUs, free 1 GPU"
     )
-    assert reads.funded_wait(WAITS, AT_MS + HOUR_MS) == HOUR_MS
-    assert reads.funded_wait({**WAITS, "funded_since_ms": None}, AT_MS) is None
-    assert reads.funded_wait({**WAITS, "state": "running"}, AT_MS + HOUR_MS) is None
+    assert queue.funded_wait(WAITS, AT_MS + HOUR_MS) == HOUR_MS
+    assert queue.funded_wait({**WAITS, "funded_since_ms": None}, AT_MS) is None
+    assert queue.funded_wait({**WAITS, "state": "running"}, AT_MS + HOUR_MS) is None
 
 
 def test_why_says_since_when_a_request_is_owed_its_place() -> None:
