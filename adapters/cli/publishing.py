@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.verbs import WritePlace
-from apportion.adapters.text.wording import number_words
+from apportion.adapters.text.template import number_words
 
 if TYPE_CHECKING:
     from apportion.core.events import Event

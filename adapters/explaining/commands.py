@@ -1,6 +1,6 @@
 """Changes and tests in words: what to do, the command that does it, and what stands between a node and a job.
 
-Pure functions of a ``Change`` or a ``Test``; the templates are filled as those of ``adapters.text.wording``. A command is
+Pure functions of a ``Change`` or a ``Test``; the templates are filled by ``adapters.text.template``. A command is
 one that a person can paste; only what is run stands there as COMMAND, because the core does not know it.
 """
 
@@ -15,7 +15,7 @@ from apportion.adapters.explaining.changes import Change
 from apportion.adapters.explaining.nodes import Test
 from apportion.adapters.explaining.trying import AFTER_STOPS
 from apportion.adapters.text import render
-from apportion.adapters.text.wording import fill
+from apportion.adapters.text.template import fill
 from apportion.core.events import BudgetSet, NodeUncordoned, WorkloadSubmitted
 
 CHANGES = {

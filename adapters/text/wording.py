@@ -3,20 +3,15 @@
 A pure function of the decision's own fields: enum value, numbers, and the few words around them. Pages, the command
 line and messages all take their text from here, so one reason never reads two ways. It must never decide anything,
 look anything up, or read a clock: what is not in the decision is not in the sentence.
-
-A template names numbers as ``{need_milli}``; the suffix of the name chooses the unit. ``{nodes_able:node|nodes}`` is followed by
-the words that go with one or with more. A part in square brackets is left
-out when one of its numbers is absent, so an old decision with fewer numbers still reads well.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from apportion.adapters.text.render import DURATION_NAMES, duration, gpu_hours, gpus, percent, when
+from apportion.adapters.text.template import fill
 from apportion.core.reasons import Bound, Funding, NodeReason, Outcome, Payer, Pending, Refusal, Resize, TickWhy
 
 
@@ -98,7 +93,8 @@ REFUSAL: dict[Enum, Words] = {
         "take less, or ask for a grant",
     ),
     R.NEVER_FITS: Words(
-        "no pool named has, or ever had, nodes for this shape[: it needs {nodes_needed} such nodes of {nodes_able} there are]"
+        "no pool named has, or ever had, nodes for this shape"
+        "[: it needs {nodes_needed:such node|such nodes} of {nodes_able} there are]"
         "[; the largest node has {largest_node_milli}][; the largest such request that could start is {largest_milli}]",
         "ask for fewer GPUs, spread them over more nodes (--nodes), wish for less, or name another pool (--pool)",
     ),
@@ -201,7 +197,7 @@ PENDING: dict[Enum, Words] = {
     ),
     P.NO_CAPACITY: Words(
         "it is larger than the pool's healthy nodes could hold if they were empty"
-        "[: it needs {nodes_needed} such nodes, {nodes_able} could serve]",
+        "[: it needs {nodes_needed:such node|such nodes}, {nodes_able} could serve]",
         "wait until nodes return (`apportion node list`), or ask for a smaller shape",
         "larger than the healthy nodes",
     ),
@@ -326,49 +322,6 @@ ENUMS: dict[str, type[Enum]] = {
 }
 PLANNED = "[; it is planned to start by {planned_ms}][, told before: {moved_from_ms}]"  # of conservative backfill
 _NOTHING_AT_0 = {"ahead", "earliest_ms"}  # nobody goes first; nobody knows
-_DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}
-_PLACE = re.compile(r"\{(\w+)(?::([^{}|]+)\|([^{}|]+))?\}")
-_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
-
-
-def number_words(name: str, value: int | str) -> str:
-    """Return a number in the unit its name states: GPUs, GPU-hours, percent, instant or duration."""
-    if isinstance(value, str):
-        return value
-    if name.endswith("_milli"):
-        return gpus(value)
-    if name.endswith("_gpu_us"):
-        return f"{gpu_hours(value)} GPU-h"
-    if name.endswith("_ppm"):
-        return percent(value)
-    if name.endswith("_ms"):
-        return duration(value) if name in _DURATIONS or name in DURATION_NAMES else when(value)
-    return f"{value:,}"
-
-
-def fill(template: str, numbers: Mapping[str, int | str]) -> str:
-    """Put the numbers in; drop bracketed parts that lack one."""
-
-    def place(text: str) -> str:
-        return _PLACE.sub(lambda found: _placed(found[1], found[2], found[3], numbers.get(found[1], "?")), text)
-
-    def optional(found: re.Match[str]) -> str:
-        return place(found[1]) if all(_present(name[1], numbers) for name in _PLACE.finditer(found[1])) else ""
-
-    return re.sub(r" {2,}", " ", place(_OPTIONAL.sub(optional, template))).strip()
-
-
-def _placed(name: str, one: str | None, more: str | None, value: int | str) -> str:
-    """Return a number, and after it the words of the template that agree with it, if it has any."""
-    said = number_words(name, value)
-    if one is None or more is None:
-        return said
-    single = value in (1, "1") if not name.endswith("_milli") else isinstance(value, int) and 0 < value <= 1_000
-    return f"{said} {one if single else more}"
-
-
-def _present(name: str, numbers: Mapping[str, int | str]) -> bool:
-    return name in numbers and numbers[name] != ""
 
 
 def words(reason: Enum, numbers: Mapping[str, int | str] | None = None) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from enum import Enum
 
 import pytest
 
-from apportion.adapters.text import wording
+from apportion.adapters.text import template, wording
 from apportion.core import reasons
 from apportion.core.reasons import Funding, Pending, Refusal
 
@@ -81,12 +81,12 @@ def test_what_is_one_reads_as_one(reason: Enum) -> None:
     """Of one node, one workload, one GPU no verb and no noun is in the plural."""
     ones = {name: 1_000 if name.endswith("_milli") else 1 for name in NUMBERS if name not in ("need_milli", "free_milli")}
     for text in wording.words(reason, {**ones, "need_milli": 1_000, "free_milli": 1_000}):
-        assert not re.search(r"\b1 (GPU )?(nodes|runs|GPUs|are|were|have|go|come|of its budget go|of it run)\b", text), text
+        assert not re.search(r"\b1 (GPU |such )?(nodes|runs|GPUs|are|were|have|go|come|of its budget go|of it run)\b", text), text
 
 
 def test_words_agree_with_their_number() -> None:
-    template = "{count:node is|nodes are} there[; {left_milli:is|are} free]"
+    sentence = "{count:node is|nodes are} there[; {left_milli:is|are} free]"
 
-    assert wording.fill(template, {"count": 1}) == "1 node is there"
-    assert wording.fill(template, {"count": 0, "left_milli": 500}) == "0 nodes are there; 0.5 GPU is free"
-    assert wording.fill(template, {"count": 1_024, "left_milli": 2_000}) == "1,024 nodes are there; 2 GPUs are free"
+    assert template.fill(sentence, {"count": 1}) == "1 node is there"
+    assert template.fill(sentence, {"count": 0, "left_milli": 500}) == "0 nodes are there; 0.5 GPU is free"
+    assert template.fill(sentence, {"count": 1_024, "left_milli": 2_000}) == "1,024 nodes are there; 2 GPUs are free"
