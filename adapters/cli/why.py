@@ -245,6 +245,8 @@ def _command(commands: list[str]) -> str:
     """Return commands in one line; of many the last, which is about the job's own budget."""
     if len(commands) <= COMMANDS_SHOWN:
         return " && ".join(commands)
+    if commands[-1].startswith("apportion cancel "):
+        return f"{' && '.join(commands[:COMMANDS_SHOWN])}   (and {len(commands) - COMMANDS_SHOWN} more like it, which --json has)"
     return f"{commands[-1]}   (after {len(commands) - 1} like it for its siblings, which --json has)"
 
 

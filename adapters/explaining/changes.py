@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.adapters.explaining.asked import submission_of
 from apportion.adapters.explaining.causes import Numbers, ahead_of, own_balance_us
+from apportion.adapters.explaining.holders import would_do
 from apportion.adapters.explaining.moment import Moment
 from apportion.adapters.explaining.trying import TRIALS_MAX, Edit, Outcome, OutOfTrials, Trials, least
 from apportion.core.events import (
@@ -29,13 +31,16 @@ from apportion.core.events import (
 from apportion.core.policy.funding import fundable
 from apportion.core.reasons import Funding
 from apportion.core.state import schema
+from apportion.core.state.holdings import runs_on_node
 from apportion.core.units import GPU_US_PER_GPU_HOUR, MAX_PRIORITY, MILLI, MS_PER_DAY, PPM, apportion
 
-KINDS = ("again", "gpus", "shape", "pool", "priority", "share", "grant", "min_runtime", "expected_runtime", "node", "hold")
+KINDS = ("again", "gpus", "shape", "pool", "priority", "share", "grant", "min_runtime", "expected_runtime", "node", "hold", "holds")
 ANEW = ("gpus", "shape", "pool", "min_runtime", "expected_runtime")  # by being submitted anew
 SHARE_STEP_PPM = 1_000
+HOLDERS_SHOWN = 3
 RUNTIME_MAX_MS = 30 * MS_PER_DAY
 MINUTE_MS = 60_000
+HOLDS_MAX = 24  # runs that together may have to end
 NODES_MAX, RUNS_MAX, GRANT_HOURS_MAX = 6, 10, 1 << 20
 
 
@@ -80,6 +85,8 @@ class Search:
             for kind in KINDS if self.waits else ():
                 if kind in ANEW and changes and changes[0].kind == "again":
                     continue  # what the same does, submitted anew, is not the doing of what else is changed then
+                if kind == "holds" and changes and changes[-1].kind == "hold":
+                    continue  # one is enough
                 change = getattr(self, f"by_{kind}")()
                 if change is not None:
                     changes.append(change)
@@ -296,22 +303,60 @@ class Search:
         missing = int(table.gpus_milli[self.row]) - int(self.moment.cycle.state.pool.idle_milli[pool])
         active = (run.column("state") == schema.PLACED) | (run.column("state") == schema.STARTED)
         rows = np.flatnonzero(active & (run.column("pool") == pool) & (run.column("gpus_milli") >= missing))
-        paid, counts, works = run.payer[rows] == schema.PAYER_BUDGET, run.idle_cycles[rows] == 0, run.idle_since_ms[rows] == 0
-        order = np.lexsort((rows, run.gpus_milli[rows], paid, counts, works))
-        for row in rows[order][:RUNS_MAX].tolist():
-            name, number = table.keys[int(run.workload[row])], int(run.run_no[row])
-            lead = self.state.node.keys[int(run.lead[row])]
-            ended = RunFinished(workload=name, run=number, node=lead, outcome="succeeded")
+        for row in self._who_may_end_first(rows)[:RUNS_MAX]:
             numbers: Numbers = {
-                "holder": name, "run": number, "budget": self.state.budget_path(int(run.budget[row])),
+                "holder": table.keys[int(run.workload[row])], "run": int(run.run_no[row]),
+                "budget": self.state.budget_path(int(run.budget[row])),
                 "gpus_milli": int(run.gpus_milli[row]),
             }  # fmt: skip
             if idle_ms := int(run.idle_since_ms[row]):
                 numbers["idle_since_ms"] = idle_ms
-            change = self._change("hold", ((self.trials.operator, ended),), numbers)
+            change = self._change("hold", (self._ended(row),), numbers)
             if change is not None:
                 return change
         return None
+
+    def by_holds(self) -> Change | None:
+        """Let several runs end on the nodes that would do, where one is not enough: the fewest in that order, and of those no
+        one who is not needed.
+        """
+        cycle, run = self.moment.cycle, self.state.run
+        _start_ms, nodes = would_do(cycle, cycle.state.workload.row_of[self.workload])
+        there = dict.fromkeys(row for node in nodes for row in runs_on_node(self.state, node))
+        active = [row for row in there if int(run.state[row]) in (schema.PLACED, schema.STARTED)]
+        rows = self._who_may_end_first(np.array(active, dtype=np.int64))[:HOLDS_MAX]
+
+        def edits(chosen: Sequence[int]) -> tuple[Edit, ...]:
+            return tuple(self._ended(row) for row in chosen)
+
+        count = least(range(2, len(rows) + 1), lambda count: self.trials.works(edits(rows[:count])))
+        if count is None:
+            return None
+        chosen = rows[:count]
+        for row in rows[: count - 1]:
+            fewer = [other for other in chosen if other != row]
+            if len(fewer) > 1 and self.trials.works(edits(fewer)):
+                chosen = fewer
+        names = [self.state.workload.keys[int(run.workload[row])] for row in chosen]
+        more = f" and {len(names) - HOLDERS_SHOWN} more" if len(names) > HOLDERS_SHOWN else ""
+        numbers: Numbers = {
+            "count": len(chosen), "holders": ", ".join(names[:HOLDERS_SHOWN]) + more,
+            "gpus_milli": int(run.gpus_milli[np.array(chosen)].sum()),
+        }  # fmt: skip
+        return self._change("holds", edits(chosen), numbers)
+
+    def _who_may_end_first(self, rows: NDArray[np.int64]) -> list[int]:
+        """Return runs (rows) in order: who does no work first, then who is not paid for, the smallest first."""
+        run = self.state.run
+        paid, counts, works = run.payer[rows] == schema.PAYER_BUDGET, run.idle_cycles[rows] == 0, run.idle_since_ms[rows] == 0
+        found: list[int] = rows[np.lexsort((rows, run.gpus_milli[rows], paid, counts, works))].tolist()
+        return found
+
+    def _ended(self, row: int) -> Edit:
+        """Return the report that a run (row) has ended."""
+        run, state = self.state.run, self.state
+        name, lead = state.workload.keys[int(run.workload[row])], state.node.keys[int(run.lead[row])]
+        return self.trials.operator, RunFinished(workload=name, run=int(run.run_no[row]), node=lead, outcome="succeeded")
 
     def _free_name(self) -> str:
         """Return a name that no workload has or had."""

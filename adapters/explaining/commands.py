@@ -16,7 +16,7 @@ from apportion.adapters.explaining.nodes import Test
 from apportion.adapters.explaining.trying import AFTER_STOPS
 from apportion.adapters.text import render
 from apportion.adapters.text.template import fill
-from apportion.core.events import BudgetSet, NodeUncordoned, WorkloadSubmitted
+from apportion.core.events import BudgetSet, NodeUncordoned, RunFinished, WorkloadSubmitted
 
 CHANGES = {
     "again": "submit the same anew: the wait after failures is over then",
@@ -30,6 +30,7 @@ CHANGES = {
     "min_runtime": "be protected for {min_runtime_words}",
     "expected_runtime": "state that it runs at most {expected_runtime_words}",
     "node": "take node {node} back into service",
+    "holds": "these {count} runs end: {holders} ({gpus_milli} together)",
     "hold": "run {run} of {holder} ends ({gpus_milli} of {budget}[, no work since {idle_since_ms}])",
 }
 TESTS = {
@@ -112,8 +113,8 @@ def commands_of(change: Change, job: str, pool: str) -> list[str]:
             return [f"apportion budget grant {numbers['budget']} --gpu-hours {numbers['hours']}{pools}"]
         case "node":
             return [f"apportion node uncordon {event.node}" for _who, event in change.edits if isinstance(event, NodeUncordoned)]
-        case "hold":
-            return [f"apportion cancel {numbers['holder']}"]
+        case "hold" | "holds":
+            return [f"apportion cancel {event.workload}" for _who, event in change.edits if isinstance(event, RunFinished)]
         case _:
             assert change.asks is not None
             return [f"apportion cancel {job}", submit_words(change.asks)]

@@ -6,7 +6,7 @@ import pytest
 
 from apportion.adapters.explaining.causes import Cause, causes_of
 from apportion.adapters.explaining.changes import smallest_changes
-from apportion.adapters.explaining.commands import submit_words
+from apportion.adapters.explaining.commands import change_words, commands_of, submit_words
 from apportion.adapters.explaining.moment import Moment
 from apportion.adapters.explaining.report import explanation
 from apportion.adapters.explaining.trying import AFTER_STOPS
@@ -209,6 +209,40 @@ def test_money_that_is_spent_tells_how_much_is_missing_and_the_least_grant_start
     assert grant.outcome.starts == AFTER_STOPS
     assert [(stop["budget"], stop["gpus_milli"]) for stop in grant.outcome.stops] == [("B", 4_000)]
     assert applied(scenario, live, grant) == ["job"]
+
+
+def test_where_no_single_run_is_enough_the_fewest_that_are_come_together() -> None:
+    scenario = played("""
+        node n1 4
+        node n2 8
+        submit big B 4 min=2h
+        submit b1 B 1 min=1h
+        submit b2 B 1 min=1h
+        submit b3 B 1 min=1h
+        submit b4 B 1 min=1h
+        submit b5 B 1 min=1h
+        submit b6 B 1 min=1h
+        submit b7 B 1 min=1h
+        submit b8 B 1 min=1h
+        tick
+        tick 2m
+        submit job A 3
+    """)
+    moment, live = moment_of(scenario)
+
+    changes = {change.kind: change for change in smallest_changes(moment, "job")[0]}
+    story = played("node n1 8\n" + "\n".join(f"submit b{n} B 2 min=1h" for n in range(1, 5)) + "\ntick\ntick 2m\nsubmit job A 4")
+    held, _live = moment_of(story)
+    several = {change.kind: change for change in smallest_changes(held, "job")[0]}
+
+    assert "holds" not in changes, "one is enough"
+    assert changes["hold"].numbers["holder"] == "big"
+    assert applied(scenario, live, changes["hold"]) == ["job"]
+    assert "hold" not in several
+    assert several["holds"].numbers["count"] == 2
+    assert several["holds"].numbers["gpus_milli"] == 4_000
+    assert len(commands_of(several["holds"], "job", "p")) == 2
+    assert change_words(several["holds"], 4_000) == "these 2 runs end: b1, b2 (4 GPUs together)"
 
 
 def test_the_budget_that_has_too_little_is_named_not_the_one_that_is_rich() -> None:
