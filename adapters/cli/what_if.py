@@ -270,7 +270,7 @@ def _answer(found: Any, history: History, files: list[str]) -> Answer:
     sections = [
         Section(
             rows, columns, key="budgets", title="history -> what if", headings=headings, total=report.total_row(found), raw=True,
-            after=[*report.totals(found), *report.assumptions(found)],
+            after=[*report.totals(found), *report.assumptions(found)], drop=("ended", "wait_p90", "preempted", "starts"),
         ),
         Section(
             report.moved_rows(found), ["workload", "budget", "gpus_milli", "start", "end"], key="moved",
