@@ -112,8 +112,9 @@ class Cursor:
         self._at = end
         columns = (self._seq, self._time_ms, self._who, self._beat)
         found: list[Item] = []
+        speakers, gone = self._speakers, self._gone
         for number, at_ms, by, count in zip(*(column[begin:end].tolist() for column in columns), strict=True):
-            subject, node, wire = self._speakers[by]
-            if not self._gone or node not in self._gone:
+            subject, node, wire = speakers[by]
+            if not gone or node not in gone:
                 found.append((at_ms, 0, number, subject, _BODY % (at_ms, wire, count, wire, count)))
         return found

@@ -236,10 +236,14 @@ class Survival:
 
 
 class Needs:
-    """Needs by workload, known or by the rule for censored ones; what of it was used is counted in ``assumed``."""
+    """Needs by workload, known or by the rule for censored ones; what of it was used is counted in ``assumed``.
+
+    The recorder must be finished: what is asked of a workload again and again is worked out once.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        self._every_ms: dict[str, int] = {}  # between two checkpoints, by workload
         self.lags = recorder.lags()
         self.assumed: dict[str, str] = {}  # workload -> why its need is not known
         parts, times = Survival(), Survival()
@@ -282,6 +286,12 @@ class Needs:
 
     def checkpoint_ms(self, workload: str) -> int:
         """Return the useful time between two checkpoints: as recorded, else as stated; 0 = it writes none."""
+        every_ms = self._every_ms.get(workload)
+        if every_ms is None:
+            every_ms = self._every_ms[workload] = self._checkpoint_ms(workload)
+        return every_ms
+
+    def _checkpoint_ms(self, workload: str) -> int:
         demand, asked = self.recorder.demand.get(workload), self.recorder.asked.get(workload)
         if demand is not None and demand.checkpoints_ms:
             return max(1_000, median_low(demand.checkpoints_ms))

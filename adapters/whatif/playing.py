@@ -107,6 +107,7 @@ class Play:
         self._injected = sorted(self.change.events, key=lambda event: event.at_ms)
         self._sent = self._at = self._added = 0
         self._own: set[int] = set()  # records that are the change's
+        self._noted = 0  # of its events, how many are among them
         self._beats = Cursor(history.beats, self.change.gone)
         self._more = Cursor(self.change.beats) if self.change.beats is not None else None
         cycles = {cycle.seq: cycle for cycle in history.cycles}
@@ -184,11 +185,11 @@ class Play:
     def _fold(self, items: list[Item], tick: Entry | None, past: Cycle | None) -> None:
         """Fold what comes before a tick, then the tick, and decide its cycle."""
         core = self._played.core
-        first = core.seq + 1
-        records = [
-            Record(seq, at_ms, subject, body) for seq, (at_ms, _kind, _number, subject, body) in enumerate(items, first)
-        ]
-        self._own.update(seq for seq, item in enumerate(items, first) if item[1] == OWN)
+        first, make, record = core.seq + 1, tuple.__new__, Record  # as the tuple they are: there are millions
+        records = [make(record, (seq, item[0], item[3], item[4])) for seq, item in enumerate(items, first)]
+        if self._sent > self._noted:
+            self._own.update(seq for seq, item in enumerate(items, first) if item[1] == OWN)
+            self._noted = self._sent
         if tick is not None:
             records.append(Record(first + len(records), tick.time_ms, tick.subject, tick.body))
         position = 0

@@ -20,12 +20,13 @@ import msgspec
 
 from apportion.adapters.whatif.beats import Item
 from apportion.adapters.whatif.demand import BY_ITSELF, Attempt, Needs
-from apportion.adapters.whatif.history import BEAT, REPORTS, Cycle, Entry, History, event_of
+from apportion.adapters.whatif.history import BEAT, REPORTS, UNREADABLE, Cycle, Entry, History, event_of
 from apportion.adapters.whatif.in_place import attempt_of
 from apportion.core.decisions import CycleBatch, Piece, RunClosed, RunPlaced, RunStop
-from apportion.core.envelope import subject_of
+from apportion.core.envelope import Whole, subject_of
 from apportion.core.events import (
     EVENT_TYPES,
+    NEWEST,
     Event,
     NodeHeartbeat,
     RunCheckpointed,
@@ -63,6 +64,21 @@ class Remade:
     def progress_ms(self, at_ms: int) -> int:
         """Return the useful time of its workload at an instant."""
         return self.resume_ms + max(0, at_ms - self.works_from_ms)
+
+
+_beats = msgspec.json.Decoder(Whole[NodeHeartbeat])
+
+
+def _heartbeat_of(entry: Entry) -> NodeHeartbeat | None:
+    """Return what a heartbeat says, in one pass where it is of the newest version; None when it cannot be read."""
+    try:
+        said = _beats.decode(entry.body)
+    except UNREADABLE:
+        said = None
+    if said is not None and said.type == BEAT and said.v == NEWEST[BEAT]:
+        return said.data
+    event = event_of(entry)
+    return event if isinstance(event, NodeHeartbeat) else None
 
 
 class RemadeWorld:
@@ -105,8 +121,8 @@ class RemadeWorld:
 
     def _beat(self, entry: Entry) -> bytes:
         """Return a heartbeat that lists the runs of this world, and lets those die whose GPU is broken."""
-        event = event_of(entry)
-        if not isinstance(event, NodeHeartbeat):
+        event = _heartbeat_of(entry)
+        if event is None:
             return entry.body
         here = list(self._on_node.get(event.node, {}).values())
         for run in here if event.gpus_down else ():
