@@ -98,10 +98,11 @@ def lines_of(found: Ahead, event: WorkloadSubmitted) -> list[str]:
     lines += [f"  ... and {len(found.victims) - SHOWN} more"] if len(found.victims) > SHOWN else []
     lines += _later_words(found)
     if found.unstated:
-        jobs = "1 job says" if found.unstated == 1 else f"{found.unstated:,} jobs say"
-        lines.append(f"  {jobs} nothing of how long it takes{_this_one(found, event)}: taken to run for a day")
+        jobs = render.many(found.unstated, "job says nothing of how long it takes", "jobs say nothing of how long they take")
+        lines.append(f"  {jobs}{_this_one(found, event)}: taken to run for a day")
     if found.without_end:
-        lines.append(f"  {found.without_end} running jobs are beyond what they stated, and are taken to run on")
+        beyond = "running job is beyond what it stated, and is", "running jobs are beyond what they stated, and are"
+        lines.append(f"  {render.many(found.without_end, *beyond)} taken to run on")
     return lines
 
 

@@ -128,5 +128,5 @@ def test_what_is_said_of_no_end_is_counted_and_the_end_is_that_of_the_run() -> N
     with_end = job("new", expected_runtime_ms=HOUR_MS)
     assert any("1 job says nothing of how long it takes: taken" in line for line in lines_of(stated, with_end))
     told = lines_of(silent, job("new"))
-    assert any("2 jobs say nothing of how long it takes, this one among them" in line for line in told)
+    assert any("2 jobs say nothing of how long they take, this one among them" in line for line in told)
     assert document_of(silent)["unstated"] == 2
