@@ -222,9 +222,30 @@ async def state_and_position(
         from apportion.adapters import trusting
 
         return trusting.state_and_position(event_log.directory, to_seq, from_snapshot, progress)
-    core = core_from(from_snapshot)
+    core, position = await through_archive(event_log, decision_log, to_seq, from_snapshot, progress)
     batches = await _drive(core, event_log, decision_log, to_seq, Progress(), progress, derive=False)
-    return core, batches.position
+    return core, batches.position or position
+
+
+async def through_archive(
+    event_log: EventLog, decision_log: DecisionLog, to_seq: int | None, from_snapshot: bytes | None, progress: OnProgress | None
+) -> tuple[Core, int]:
+    """Return the core at a snapshot; taken on, as columns of the archive, through what was cut from the logs after it."""
+    from apportion.adapters.logs.joined import JoinedDecisionLog, JoinedEventLog
+
+    core = core_from(from_snapshot)
+    if not isinstance(event_log, JoinedEventLog) or not isinstance(decision_log, JoinedDecisionLog):
+        return core, 0
+    records = await event_log.archived(core.seq)
+    batches = await decision_log.behind() if records is not None else None
+    if records is None or batches is None or batches.directory != records.directory:
+        return core, 0
+    end_seq = records.until_seq if to_seq is None else min(to_seq, records.until_seq)
+    if end_seq <= core.seq:
+        return core, 0
+    from apportion.adapters import trusting
+
+    return await asyncio.to_thread(trusting.state_and_position, records.directory, end_seq, from_snapshot, progress)
 
 
 async def _drive(
@@ -292,9 +313,13 @@ class _Read:
 async def _next(core: Core, event_log: EventLog, stop_seq: int) -> _Read:
     """Read what comes after the core's last record: of an archive, many in one text."""
     from apportion.adapters.logs.archive import ArchiveEventLog
+    from apportion.adapters.logs.joined import JoinedEventLog
 
-    if isinstance(event_log, ArchiveEventLog):
-        text = event_log.text(core.seq, stop_seq)
+    archive: object = event_log
+    if isinstance(event_log, JoinedEventLog) and (behind := await event_log.archived(core.seq)) is not None:
+        archive, stop_seq = behind.log, min(stop_seq, behind.until_seq)
+    if isinstance(archive, ArchiveEventLog):
+        text = archive.text(core.seq, stop_seq)
         return _Read(partial(core.fold_text, text), 0, text.count)
     records = await event_log.read(core.seq, min(READ_EVENTS, stop_seq - core.seq))
     if not records:

@@ -98,7 +98,7 @@ class ArchiveEventLog:
 
     def forget(self) -> None:
         """Let go of the segment in memory."""
-        self._loaded = (-1, [])
+        self._loaded, self._sheet = (-1, []), None
 
     def _from(self, after_seq: int) -> Iterator[tuple[int, list[Record]]]:
         """Yield each segment's records from ``after_seq`` on, with the position of the first that is wanted."""

@@ -104,6 +104,7 @@ class _Joined(Generic[T]):
         self._live = live
         self._find = find
         self._behind: Behind[T] | None = None
+        self._looked = False
 
     async def last_seq(self) -> int:
         """Return the sequence of the newest item, 0 when empty; waits while the server is away."""
@@ -118,6 +119,13 @@ class _Joined(Generic[T]):
         """Return the archive of what was cut, None when nothing was. Raises ``LogMismatch`` when no archive reaches it."""
         self._behind = await self._find(0) or self._behind
         return self._behind
+
+    async def archived(self, after_seq: int) -> Behind[T] | None:
+        """Return the archive that has what follows ``after_seq``, None where the live log has it: for faster ways to read."""
+        if not self._looked:
+            self._looked = True
+            await self.look_behind(after_seq)
+        return self._behind if after_seq < self.seam_seq else None
 
     async def read(self, after_seq: int, limit: int) -> list[T]:
         """Return what follows ``after_seq``: ``limit`` items, or all there are; none at the end.

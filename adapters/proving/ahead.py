@@ -1,7 +1,8 @@
 """The state at a cut, ahead of those who prove what lies before it: made by trusting the stored decisions, as fast as can be.
 
-An archive is read as columns in a thread of its own; any other log record by record, without hashing the state on the way. What is
-made is only a place to begin: the stretch that ends there proves it. Nothing is written.
+An archive, and what of a log was cut and is archived, is read as columns in a thread of its own; any other log record by record,
+without hashing the state on the way. What is made is only a place to begin: the stretch that ends there proves it. Nothing is
+written.
 """
 
 from __future__ import annotations
@@ -24,6 +25,6 @@ async def state_ahead(logs: Opened, snapshot: bytes | None, to_seq: int, progres
 
         directory = logs.events.directory
         return (await asyncio.to_thread(trusting.state_from, directory, to_seq, snapshot, progress)).snapshot()
-    core = replaying.core_from(snapshot)
+    core, _position = await replaying.through_archive(logs.events, logs.decisions, to_seq, snapshot, progress)
     await replaying.trust(core, logs.events, logs.decisions, to_seq, progress)
     return core.snapshot()

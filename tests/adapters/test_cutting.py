@@ -13,7 +13,7 @@ import pytest
 
 from apportion.adapters.archiving import write
 from apportion.adapters.bus import topology
-from apportion.adapters.bus.archived import ArchiveMissing
+from apportion.adapters.bus.archived import ArchiveMissing, joined_decisions, joined_events
 from apportion.adapters.bus.cut import declared
 from apportion.adapters.bus.kept import kept_record, kept_submission
 from apportion.adapters.bus.local import Bus
@@ -25,9 +25,11 @@ from apportion.adapters.cutting.plan import CutRefused, Plan, plan
 from apportion.adapters.cutting.proof import prove
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.projector.building import open_or_build
-from apportion.adapters.replaying import state_at
+from apportion.adapters.replaying import state_and_position, state_at, verify
+from apportion.adapters.service import SchedulerService, Settings
 from apportion.adapters.service.recovery import restore
 from apportion.adapters.snapshots import DiskSnapshots, WithArchived, record_hash
+from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogGap, LogMismatch
 from apportion.projections.runner import Projection
@@ -179,6 +181,69 @@ def test_a_core_starts_from_its_snapshot_and_from_the_archives(log: Any, archive
         assert await bus.events.read(0, 5) == records[:5]
 
     with_bus(starts)
+
+
+def test_a_core_that_runs_decides_on_and_one_that_starts_later_agrees(
+    log: Any, nats_server: EmbeddedServer, archive: Path, with_bus: Any, tmp_path: Path
+) -> None:
+    records, _batches = log
+
+    async def started(service: SchedulerService) -> asyncio.Task[None]:
+        task = asyncio.create_task(service.run())
+        ready = asyncio.create_task(service.ready.wait())
+        await asyncio.wait((task, ready), return_when=asyncio.FIRST_COMPLETED)
+        assert service.ready.is_set(), task
+        return task
+
+    async def decide_on(bus: Bus) -> None:
+        first = SchedulerService(bus.events, bus.decisions, bus.publisher, DiskSnapshots(tmp_path / "own"))
+        task = await started(first)
+        await cut_now(bus, archive)
+        batch = await first.tick(first.core.time_ms + 600_000)
+        assert batch.input_seq == len(records) + 1
+        first.stop()
+        await task
+        archived = WithArchived(DiskSnapshots(tmp_path / "none"), DiskSnapshots(archive / "snapshots"))
+        for snapshots in (DiskSnapshots(tmp_path / "own"), archived, None):
+            async with await Bus.open(nats_server.url, archives=(archive,)) as other:
+                again = Settings(verify_from_start=True)
+                later = SchedulerService(other.events, other.decisions, other.publisher, snapshots, role="standby", settings=again)
+                task = await started(later)
+                assert (later.core.seq, later.core.digest()) == (first.core.seq, first.core.digest())
+                later.stop()
+                await task
+
+    with_bus(decide_on)
+
+
+def test_replays_through_the_archive_are_the_naive_ones(log: Any, archive: Path, with_bus: Any) -> None:
+    """As columns of the archive up to the seam, then record by record: the same state as record by record alone."""
+    records, batches = log
+
+    async def replay(bus: Bus) -> None:
+        wanted = await cut_now(bus, archive)
+        seam, expected, core = wanted.events.cut_seq, {}, Core.new()
+        ends = [seam - 400, seam - 1, seam, seam + 1, seam + 300, len(records)]
+        answers = {batch.input_seq: batch.body for batch in batches}
+        for record in records:
+            if core.fold(record):
+                core.trust(answers[record.seq])
+            if record.seq in ends:
+                expected[record.seq] = core.digest()
+        start = DiskSnapshots(archive / "snapshots").load(load(archive).days[0].last_seq)
+        assert start is not None
+        for end in ends:
+            for snapshot in (None, start[1]):
+                events, decisions = joined_events(bus.connection, (archive,)), joined_decisions(bus.connection, (archive,))
+                core, position = await state_and_position(events, decisions, end, snapshot)
+                assert (core.seq, core.digest()) == (end, expected[end])
+                assert position == max(batch.seq for batch in batches if batch.input_seq <= end)
+                derived = await verify(events, decisions, snapshot, to_seq=end)
+                assert (derived.ok, derived.digest) == (True, expected[end])
+                await events.close()
+                await decisions.close()
+
+    with_bus(replay)
 
 
 def test_a_projection_goes_on_and_is_built_anew(log: Any, archive: Path, with_bus: Any, tmp_path: Path) -> None:
