@@ -37,6 +37,8 @@ from tests.archived import played
 
 SEED, HOURS = 7, 76  # parts of five days on one node; jobs of the second are still open at the end
 
+PATIENCE_S = 240.0  # kernels may have to be compiled first
+
 
 async def fill(bus: Bus) -> None:
     """Give a server the records and the batches of a history."""
@@ -67,7 +69,7 @@ def log(nats_server: EmbeddedServer, archive: Path, run_async: Any) -> tuple[lis
             await write(bus.events, bus.decisions, archive)
             return await whole(bus)
 
-    return run_async(make())  # type: ignore[no-any-return]  # what it makes
+    return run_async(make(), PATIENCE_S)  # type: ignore[no-any-return]  # what it makes
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def with_bus(nats_server: EmbeddedServer, archive: Path, run_async: Any) -> Call
             async with await Bus.open(nats_server.url, archives=(archive,)) as bus:
                 return await work(bus)
 
-        return run_async(opened())
+        return run_async(opened(), PATIENCE_S)
 
     return act
 

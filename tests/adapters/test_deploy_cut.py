@@ -16,7 +16,7 @@ from apportion.adapters.bus.kept import kept_record
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.cli.main import run
 from apportion.adapters.cutting.plan import plan
-from tests.adapters.test_deploy_nats import DEPLOY, ROLES, Run, allowed, serving
+from tests.adapters.test_deploy_nats import DEPLOY, ROLES, allowed, serving
 from tests.archived import played
 
 EVERYBODY = '{ user: "filler", password: "secret-APPORTION_FILLER_PASSWORD" }'  # plays all principals of a history
@@ -30,7 +30,7 @@ def uncommented(text: str) -> str:
     return text.replace(block.group(0), plain + EVERYBODY + "\n")
 
 
-def test_the_archivist_cuts_and_agents_find_what_is_kept(tmp_path: Path, run_async: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_archivist_cuts_and_agents_find_what_is_kept(tmp_path: Path, run_async: Any, capfd: pytest.CaptureFixture[str]) -> None:
     configuration = tmp_path / "nats.conf"
     configuration.write_text(uncommented((DEPLOY / "nats.conf").read_text()))
     history, archive = played(7, rough=False, hours=76), tmp_path / "archive"
@@ -54,7 +54,7 @@ def test_the_archivist_cuts_and_agents_find_what_is_kept(tmp_path: Path, run_asy
             return state.first_seq, await kept_record(connection, seq)
 
     with serving(tmp_path, configuration) as url_of:
-        cut_seq, kept_seq = run_async(fill(url_of("filler"), url_of("admin")))
+        cut_seq, kept_seq = run_async(fill(url_of("filler"), url_of("admin")), 240.0)
         assert run(["archive", "cut", str(archive), "--keep", "2", "--server", url_of("archivist"), "--json"]) == 0
         assert json.loads(capfd.readouterr().out)["cut_seq"] == cut_seq
         found: Any = run_async(look(url_of("agent-node-1"), kept_seq))
