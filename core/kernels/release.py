@@ -27,13 +27,16 @@ def free_times(
     A run that states nothing and may not be told to go: ``NEVER_MS``, unless ``guess`` is 1. ``evicts[pool]`` 1: unfunded runs may
     be asked to go when their protected time is over.
     """
-    until_ms = np.zeros(runs, dtype=np.int64)
+    until_ms, stated_ms, done_ms = (np.zeros(runs, dtype=np.int64), np.empty(runs, dtype=np.int64), np.empty(runs, dtype=np.int64))
+    for run in range(runs):  # of workloads, which lie far apart: in loops that do nothing else the misses overlap
+        stated_ms[run] = expected_ms[workload[run]]
+    for run in range(runs):
+        done_ms[run] = progress_ms[workload[run]]
     for run in range(runs):
         if phase[run] == 0:
             continue
-        row = workload[run]
-        if expected_ms[row] > 0:
-            until = checkpoint_ms[run] + max(expected_ms[row] - progress_ms[row], 0)
+        if stated_ms[run] > 0:
+            until = checkpoint_ms[run] + max(stated_ms[run] - done_ms[run], 0)
         else:
             until = placed_ms[run] + UNKNOWN_RUNTIME_MS if guess == 1 else NEVER_MS
         if evicts[pool[run]] == 1 and payer[run] == unfunded:

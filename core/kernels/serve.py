@@ -44,6 +44,7 @@ IDLE_CYCLES, BUDGET_CLOSED, BALANCE_SPENT, ABOVE_ALLOWANCE, WITHIN_ALLOWANCE = r
 UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be
 OPEN, UNFIT, STUCK = range(3)  # what is known of who is next: nothing; it does not fit; nor can it preempt anybody
 BOUND = 2  # ``Room.sums[3]``: what could be freed is at most what is said
+KEPT = 5  # or that, and other nodes are kept than were: counted anew over nodes it is known again
 FULL, SCATTERED = 3, 4  # or: no more starts can be listed before those that are have been folded; room enough, and it does not fit
 
 
@@ -88,6 +89,8 @@ class Room(NamedTuple):
     nodes: I64  # class x k: nodes with at least k GPUs free that are not kept from the class
     shared: I64  # per class: the most milli-GPU free on a GPU that is in use
     evictable: I64  # the same as ``nodes``, kept or not, when all are gone who may be asked to go; one row
+    gone_free: I64  # what that is counted from, per node: its GPUs free then, and the most free of one
+    gone_part: I64
     sums: I64  # milli-GPU: free; that may be freed; the most of one shared GPU when those are gone; 1 = the last two are known
     holders: I64  # workloads that nodes are kept for: their class is not enough to rule them out
     profile: I64  # per bucket from now on: milli-GPU that the plan leaves; no entries = there is no plan
@@ -575,6 +578,19 @@ def look_all(
 
 
 @njit(cache=True)
+def look_and_choose(
+    jobs: Jobs, lines: Lines, room: Room, leaves: I64, now_ms: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
+    candidate: I64, shapes: I64, count: I64,
+) -> None:  # fmt: skip
+    """Look at these budgets, and choose anew who comes next; ``taken`` becomes what runs and what is stuck."""
+    look_all(jobs, lines, room, leaves, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+    running = lines.running
+    for line in range(len(taken)):
+        taken[line] = running[line] + stuck_milli[line]
+    choose_all(lines, lines.allowance, taken)
+
+
+@njit(cache=True)
 def note_stuck(
     jobs: Jobs, lines: Lines, leaf: int, now_ms: int, stuck_milli: I64, taken: I64, position: I64, candidate: I64, shapes: I64,
     count: I64,
@@ -667,7 +683,10 @@ def _candidate(
         if known != UNSEEN and (known == OUT or (known == FOR_IDLE) != (idle_cycles == 1)):
             continue
         seen[at] = OUT  # until it is found to be more
-        if 0 <= asks[at] < WHOLE and asks[at] > part:
+        ask = asks[at]
+        if ask >= WHOLE and (ask > WHOLE * (most - 1) or counts[0, ask // WHOLE] == 0):
+            continue  # no node has so much, not even of those that are kept; his row, which lies far away, is not read for it
+        if 0 <= ask < WHOLE and ask > part:
             continue
         row = queue[at]
         left_ms = waits[row, LEFT_MS]
@@ -1134,6 +1153,54 @@ def _listable(jobs: Jobs, starts: Starts, row: int) -> bool:
 
 
 @njit(cache=True)
+def _last_class(until_ms: int, closes_ms: int, instants_ms: I64) -> int:
+    """Return the last class from which a node is not kept."""
+    last = len(instants_ms)
+    if until_ms > 0:
+        last = min(last, _before(instants_ms, until_ms))
+    if closes_ms > 0:
+        last = min(last, _before(instants_ms, closes_ms))
+    return last
+
+
+@njit(cache=True)
+def _add_up(nodes: I64, shared: I64) -> None:
+    """Count nodes for all classes they are not kept from, and for all numbers they have at least."""
+    classes, most = nodes.shape[0], nodes.shape[1] - 1
+    for one in range(classes - 2, -1, -1):
+        shared[one] = max(shared[one], shared[one + 1])
+        for k in range(most + 1):
+            nodes[one, k] += nodes[one + 1, k]
+    for one in range(classes):
+        for k in range(most - 1, -1, -1):
+            nodes[one, k] += nodes[one, k + 1]
+
+
+@njit(cache=True)
+def measure_classes(
+    node_free: I64, node_part: I64, node_last: I64, until_ms: I64, closes_ms: I64, instants_ms: I64, nodes: I64, shared: I64
+) -> None:
+    """Count by class of asker: ``nodes[class, k]`` with at least k GPUs free, ``shared[class]`` the most of one in use; O(nodes).
+
+    ``node_last`` becomes the last class that a node is not kept from; below 0: it is of another pool.
+    """
+    most = nodes.shape[1] - 1
+    nodes[:] = 0
+    shared[:] = 0
+    for node in range(len(node_free)):
+        if node_last[node] < 0:
+            continue  # of another pool
+        last = len(instants_ms)
+        if until_ms[node] > 0 or closes_ms[node] > 0:
+            last = _last_class(until_ms[node], closes_ms[node], instants_ms)
+        node_last[node] = last
+        if node_free[node] > 0 or node_part[node] > 0:
+            nodes[last, min(node_free[node], most)] += 1
+            shared[last] = max(shared[last], node_part[node])
+    _add_up(nodes, shared)
+
+
+@njit(cache=True)
 def measure_freed(lines: Lines, room: Room, stock: Stock, runs: Runs, pool: int, now_ms: int, quantum_ms: int) -> None:
     """Fill in what could be freed for somebody, were he allowed to take from every budget: ``evictable[0, k]``, ``sums[1:]``.
 
@@ -1173,22 +1240,63 @@ def measure_freed(lines: Lines, room: Room, stock: Stock, runs: Runs, pool: int,
         for a in range(runs.sizes[1]):
             if alloc_milli[a] > 0 and eligible[alloc_run[a]] == 1:
                 stays[alloc_gpu[a]] -= alloc_milli[a]
-    evictable, last, until_ms, first_gpu, gpus = room.evictable, stock.last, stock.until_ms, stock.first_gpu, stock.gpus
+    last, first_gpu, gpus, gone_free, gone_part = stock.last, stock.first_gpu, stock.gpus, room.gone_free, room.gone_part
+    for node in range(len(last)):
+        able, shared = 0, 0
+        if last[node] >= 0:
+            for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
+                if out[gpu] == 0 and held[gpu] == 0:
+                    if stays[gpu] == 0:
+                        able += 1
+                    shared = max(shared, WHOLE - stays[gpu])
+        gone_free[node], gone_part[node] = able, shared
+    room.sums[1] = freed
+    _count_freed(room, stock)
+
+
+@njit(cache=True)
+def _count_freed(room: Room, stock: Stock) -> None:
+    """Count the same over the nodes that nobody has."""
+    evictable, last, until_ms, gone_free, gone_part = room.evictable, stock.last, stock.until_ms, room.gone_free, room.gone_part
     evictable[:] = 0
     shared, most = 0, evictable.shape[1] - 1
     for node in range(len(last)):
-        if last[node] < 0 or until_ms[node] > 0:
-            continue
-        able = 0
-        for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
-            if out[gpu] == 0 and held[gpu] == 0:
-                if stays[gpu] == 0:
-                    able += 1
-                shared = max(shared, WHOLE - stays[gpu])
-        evictable[0, min(able, most)] += 1
+        if last[node] >= 0 and until_ms[node] <= 0:
+            evictable[0, min(gone_free[node], most)] += 1
+            shared = max(shared, gone_part[node])
     for k in range(most - 1, -1, -1):
         evictable[0, k] += evictable[0, k + 1]
-    room.sums[1], room.sums[2], room.sums[3] = freed, shared, 1
+    room.sums[2], room.sums[3] = shared, 1
+
+
+@njit(cache=True)
+def _keep_nodes(stock: Stock, row: int, nodes: int, ready_ms: I64, order: I64) -> int:
+    """Keep the open nodes that are ready first for a workload; returns when they are, 0 = nobody knows, and none is kept."""
+    until_ms, holder, picked = stock.until_ms, stock.holder, np.empty(nodes, dtype=np.int64)
+    if not _first_open(order, until_ms, picked) or ready_ms[picked[-1]] >= NEVER_MS:
+        return 0
+    last_ms = ready_ms[picked[-1]]
+    for node in picked:
+        until_ms[node], holder[node] = last_ms, row + 1
+    return last_ms
+
+
+@njit(cache=True)
+def _with_holder(room: Room, stock: Stock, row: int, until_ms: int) -> Room:
+    """Return the room when nodes are kept for one more, until an instant if that is not 0: counted by class anew."""
+    holders, before = np.append(room.holders, np.full(1, row)), room.instants_ms
+    at = _before(before, until_ms)
+    instants_ms = before
+    if until_ms > 0 and (at == len(before) or before[at] != until_ms):
+        instants_ms = np.empty(len(before) + 1, dtype=np.int64)
+        instants_ms[:at], instants_ms[at], instants_ms[at + 1 :] = before[:at], until_ms, before[at:]
+    classes = len(instants_ms) + 1
+    nodes, shared = np.empty((classes, room.nodes.shape[1]), dtype=np.int64), np.empty(classes, dtype=np.int64)
+    measure_classes(stock.free, stock.part, stock.last, stock.until_ms, stock.closes_ms, instants_ms, nodes, shared)
+    room.sums[3] = KEPT if room.sums[3] == 1 or room.sums[3] == KEPT else min(room.sums[3], BOUND)
+    return Room(
+        instants_ms, nodes, shared, room.evictable, room.gone_free, room.gone_part, room.sums, holders, room.profile
+    )
 
 
 @njit(cache=True)
@@ -1280,30 +1388,50 @@ def _start_in_order(
 def start_funded(
     jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, runs: Runs, pool: int, quantum_ms: int, root: int,
     now_ms: int, plain: int, kept_all: int, ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
-    candidate: I64, shapes: I64, count: I64, found: I64,
-) -> int:  # fmt: skip
+    candidate: I64, shapes: I64, count: I64, found: I64, ready_ms: I64, order: I64, known: I64, kept: I64,
+) -> tuple[int, int]:  # fmt: skip
     """Start who is funded and fits, as long as nothing else is to be decided; then the same as ``next_funded``.
 
-    What may be freed is measured where that must be known.
+    What may be freed is measured where that must be known. Whoever is to get a reservation gets it here if he asks for nothing but
+    GPUs, as ``policy.reserving`` makes them where no node is drained, so long as ``kept`` has room, which gets (workload, instant):
+    the nodes that are ready first, by ``order`` and ``ready_ms`` per number of GPUs, where that is ``known``. Returns also how many
+    there are. ``room`` is that of before then.
 
     ``plain`` 0: nobody is started here. What could be freed stays an upper bound (``sums[3]`` 2) so long as a budget is not above
     its allowance after a start: nothing of it may go then. Else it is no longer known.
     """
+    made = 0
     while True:
         leaf = next_funded(
             jobs, lines, room, root, now_ms, kept_all, ask_all, blocked, stuck_milli, taken, position, candidate, shapes, count,
             found,
         )  # fmt: skip
+        head = leaf >= 0 and found[0] == STUCK and stuck_milli[leaf] == 0 and kept_all == 0 and ask_all == 0
+        if head and made < len(kept) and starts.counts[0] == 0:  # what is ready does not tell of who is only listed
+            row = candidate[leaf]
+            need = max(1, jobs.waits[row, EACH] // WHOLE)
+            if jobs.waits[row, WISH] == 0 and need < len(known) and known[need] == 1:
+                kept[made, 0], kept[made, 1] = row, _keep_nodes(stock, row, jobs.waits[row, NODES], ready_ms[need], order[need])
+                room = _with_holder(room, stock, row, kept[made, 1])
+                made += 1
+                kept_all = int(made == len(kept))
+                note_stuck(jobs, lines, leaf, now_ms, stuck_milli, taken, position, candidate, shapes, count)
+                look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+                _choose_above(lines, lines.allowance, taken, leaf)
+                continue
+        if leaf >= 0 and found[0] == UNFIT and room.sums[3] == KEPT:
+            _count_freed(room, stock)
+            continue
         if leaf >= 0 and found[0] == UNFIT and room.sums[3] != 1:
             measure_freed(lines, room, stock, runs, pool, now_ms, quantum_ms)
             continue
         if leaf < 0 or found[0] != OPEN or plain == 0 or jobs.waits[candidate[leaf], WISH] > 0:
-            return leaf
+            return leaf, made
         found[0], leaf = _start_in_order(
             jobs, lines, room, stock, starts, root, now_ms, blocked, stuck_milli, taken, position, candidate, shapes, count, leaf
         )
         if found[0] != OPEN:
-            return leaf
+            return leaf, made
 
 
 @njit(cache=True)

@@ -26,6 +26,7 @@ from apportion.core.policy.funding import Shares
 from apportion.core.policy.starting import add_running
 from apportion.core.reasons import NodeReason, Payer
 from apportion.core.state import schema
+from apportion.core.state.drained import any_drained
 from apportion.core.state.state import State
 from apportion.core.state.work import unsaved_us
 from apportion.core.units import NEVER_MS
@@ -47,7 +48,7 @@ class Asks(NamedTuple):
 def shut_nodes(state: State, emit: Emit) -> None:
     """Emit of each drained node whose deadline has come that nothing starts there any more."""
     node = state.node
-    if not node.column("drain_set_ms").any():
+    if not any_drained(state):
         return
     for row in np.flatnonzero(_open(state) & (node.column("drain_ms") <= state.counters.time_ms)).tolist():
         numbers = {"deadline_ms": int(node.drain_ms[row]), "runs": int(node.runs[row])}
@@ -56,7 +57,7 @@ def shut_nodes(state: State, emit: Emit) -> None:
 
 def ask_to_go(state: State, emit: Emit, shares: Shares) -> None:
     """Emit the stops that drains ask for now, in row order; each of the nodes where its time has come first."""
-    if not state.node.column("drain_set_ms").any():
+    if not any_drained(state):
         return
     asks, now_ms = asks_of(state), state.counters.time_ms
     table, run, node = state.workload, state.run, state.node

@@ -102,7 +102,10 @@ def heard_since_stop(state: State, run: int) -> bool:
 
 def suspend_failing_nodes(state: State, emit: Emit) -> None:
     """Suspend nodes whose last starts all failed: they would swallow the queue."""
-    for row in (int(node) for node in np.flatnonzero(state.node.column("start_failures") >= START_FAILURES_MAX)):
+    memo = state.memo.at(state.moved)
+    if memo.failing is None:
+        memo.failing = np.flatnonzero(state.node.column("start_failures") >= START_FAILURES_MAX).tolist()
+    for row in memo.failing:
         failures = int(state.node.start_failures[row])
         if state.node.gpus[row] and not state.node.suspended[row]:
             _suspend(state, emit, row, NodeReason.START_FAILURES, {"failures": failures})

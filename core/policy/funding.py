@@ -216,6 +216,8 @@ def demote_spent(state: State, emit: Emit, shares: Shares) -> None:
     """
     run, now_ms = state.run, state.counters.time_ms
     barred = ledger.barred_lines(state, shares.reserved_us)
+    if not barred.any():
+        return
     phases = run.column("state")
     paying = ((phases == schema.PLACED) | (phases == schema.STARTED) | (phases == schema.STOPPING)) & (
         run.column("payer") == schema.PAYER_BUDGET

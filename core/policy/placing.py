@@ -138,20 +138,24 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
     searches, quantum_ms = 0, int(state.pool.quantum_ms[turn.pool])
 
     def look(leaves: I64) -> None:
-        serve.look_all(
-            jobs, lines, turn.room, leaves, turn.now_ms, turn.blocked, stuck_milli, position, candidate, shapes, count
+        serve.look_and_choose(
+            jobs, lines, turn.room, leaves, turn.now_ms, turn.blocked, stuck_milli, taken, position, candidate, shapes, count
         )
-        np.add(shares.running, stuck_milli, out=taken)
-        serve.choose_all(lines, shares.allowance, taken)
 
     look(np.flatnonzero((jobs.last > jobs.first) & turn.mine))
     while True:
         starts = turn.starts(runs=False)
-        leaf = serve.start_funded(
+        made, ready = turn.reservations, releases_of(state, turn.pool, guess=True)
+        kept = np.empty((0 if made.drains else max(0, most - len(made.starts_ms)), 2), dtype=np.int64)
+        leaf, kept_here = serve.start_funded(
             jobs, lines, turn.room, turn.stock, starts, turn.runs(), turn.pool, quantum_ms, turn.root, turn.now_ms,
             int(turn.plain and not planned), kept_all, ask_all, turn.blocked, stuck_milli, taken, position, candidate, shapes,
-            count, found,
+            count, found, ready.now_ready_ms, ready.now_order, ready.known, kept,
         )  # fmt: skip
+        if kept_here:
+            made.note_kept(kept[:kept_here])
+            kept_all = int(len(made.starts_ms) >= most)
+            turn.keep_anew(bound=True)
         start_listed(state, emit, shares, starts)
         if leaf < 0:
             return

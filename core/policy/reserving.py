@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from apportion.core.kernels import release
 from apportion.core.policy.fitting import earliest_nodes, releases_of
 from apportion.core.state import schema
+from apportion.core.state.drained import any_drained
 from apportion.core.state.state import State
 from apportion.core.units import NEVER_MS, UNKNOWN_RUNTIME_MS
 
@@ -50,6 +51,8 @@ class Reservations:
     def none(cls, state: State) -> Reservations:
         """Return the absence of reservations."""
         nothing, node, run = np.zeros(state.node.used, dtype=np.int64), state.node, state.run
+        if not any_drained(state):
+            return cls({}, nothing, nothing.copy(), nothing.copy(), drains=False, grace_ms=0)
         closes_ms = np.where(node.column("cordoned") == 0, node.column("drain_ms"), 0)
         live = np.flatnonzero(run.column("state"))
         drains = bool(closes_ms.any())

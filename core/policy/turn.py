@@ -41,6 +41,8 @@ class Turn:
         serve.children(rows, pool, budget.pool, budget.parent, self.lines.first_child, self.lines.next_sibling)
         self.tried = serve.Tried(np.zeros((SHAPES_TRIED_MAX, 4), dtype=np.int64), np.zeros(2, dtype=np.int64))
         self.seen = np.zeros(state.queued, dtype=np.uint8)  # per position of the queue
+        self._gone_free, self._gone_part = (np.empty(state.node.used, dtype=np.int64) for _column in range(2))
+        self._runs: tuple[int, serve.Runs] | None = None  # and the ``State.moved`` of which they tell
         self.profile = np.zeros(0, dtype=np.int64)  # of the plan, once there is one
         self._largest = int(state.node.column("gpus").max(initial=0))
         self.plain = int(state.pool.packing[pool] == schema.BEST_FIT)  # 1 = kernels choose GPUs, and list who has started
@@ -73,13 +75,13 @@ class Turn:
         classes, most = len(made.instants_ms) + 1, min(self._largest, MAX_NODE_GPUS)
         self.room = serve.Room(
             made.instants_ms, np.empty((classes, most + 1), dtype=np.int64), np.empty(classes, dtype=np.int64),
-            np.zeros((1, most + 1), dtype=np.int64), np.zeros(4, dtype=np.int64), np.array(list(made.starts_ms), dtype=np.int64),
-            self.profile,
+            np.zeros((1, most + 1), dtype=np.int64), self._gone_free, self._gone_part, np.zeros(4, dtype=np.int64),
+            np.array(list(made.starts_ms), dtype=np.int64), self.profile,
         )  # fmt: skip
         self.starts_ms = np.array(list(made.starts_ms.values()), dtype=np.int64)
         self.stock, self.room.sums[0] = self._stock()
         self.stock = self.stock._replace(until_ms=made.until_ms, holder=made.holder, closes_ms=made.closes_ms)
-        room_kernels.measure_classes(
+        serve.measure_classes(
             self.stock.free, self.stock.part, self.stock.last, made.until_ms, made.closes_ms, made.instants_ms, self.room.nodes,
             self.room.shared,
         )  # fmt: skip
@@ -119,22 +121,27 @@ class Turn:
         classes = len(made.instants_ms) + 1
         self.room = serve.Room(
             made.instants_ms, np.empty((classes, known.nodes.shape[1]), dtype=np.int64), np.empty(classes, dtype=np.int64),
-            known.evictable, known.sums, np.array(list(made.starts_ms), dtype=np.int64), self.profile,
+            known.evictable, known.gone_free, known.gone_part, known.sums, np.array(list(made.starts_ms), dtype=np.int64),
+            self.profile,
         )  # fmt: skip
         self.starts_ms = np.array(list(made.starts_ms.values()), dtype=np.int64)
-        room_kernels.measure_classes(
+        serve.measure_classes(
             stock.free, stock.part, stock.last, stock.until_ms, stock.closes_ms, made.instants_ms, self.room.nodes, self.room.shared
         )
-        known.sums[3] = serve.BOUND if bound and known.sums[3] else 0
+        known.sums[3] = (serve.KEPT if known.sums[3] in (1, serve.KEPT) else serve.BOUND) if bound and known.sums[3] else 0
 
     def runs(self) -> serve.Runs:
         """Return the columns of runs, as they are now."""
-        run, alloc = self.state.run, self.state.alloc
-        return serve.Runs(
+        run, alloc, moved = self.state.run, self.state.alloc, self.state.moved
+        if self._runs is not None and self._runs[0] == moved:
+            return self._runs[1]
+        made = serve.Runs(
             np.array([run.used, alloc.used], dtype=np.int64), run.pool, run.state, run.payer, run.protected_until_ms,
             run.idle_cycles, demoted(self.state), run.budget, run.gpus_milli, self.state.budget.took_ms, alloc.run, alloc.gpu,
             alloc.milli,
         )  # fmt: skip
+        self._runs = moved, made
+        return made
 
     def waiting(self) -> I64:
         """Return per budget row 1 where something waits that may start in this cycle."""

@@ -71,6 +71,8 @@ class Memo:
         self.capacity_milli: dict[int, int] = {}  # per pool
         self.reserved: Reserved | None = None
         self.runs_in: dict[tuple[int, ...], list[int]] = {}  # by phases: the rows of runs in one of them, ascending
+        self.failing: list[int] | None = None  # nodes whose last starts all failed
+        self.drains: bool | None = None  # a node is drained
         self.held: list[int] | None = None  # workloads that GPUs are held for, in the order of the queue
         self.proposed: list[int] | None = None  # workloads for which moves were proposed
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from apportion.core.errors import InvariantBroken
 from apportion.core.events import BudgetClosed
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.kernels import pack, queue, room, serve
-from apportion.core.policy import preempting
+from apportion.core.policy import placing, preempting
 from apportion.core.policy.cycle import before_starts
 from apportion.core.policy.funding import Shares, shares_of
 from apportion.core.policy.reserving import Reservations, expected_ends, free_times
@@ -54,7 +56,7 @@ def measured(cluster: Cluster, used: I64, until_ms: I64, holder: I64, closes_ms:
         node_of[cluster.node_first[node] : cluster.node_first[node] + cluster.node_gpus[node]] = node
     made = serve.Room(
         instants_ms, np.zeros((len(instants_ms) + 1, most + 1), dtype=np.int64), np.zeros(len(instants_ms) + 1, dtype=np.int64),
-        np.zeros((1, most + 1), dtype=np.int64), np.zeros(4, dtype=np.int64), NO_ARRAY, NO_ARRAY,
+        np.zeros((1, most + 1), dtype=np.int64), NO_ARRAY, NO_ARRAY, np.zeros(4, dtype=np.int64), NO_ARRAY, NO_ARRAY,
     )  # fmt: skip
     stock = serve.Stock(
         free, part, last, lowest, used.copy(), np.zeros_like(used), cluster.out, cluster.held, node_of, cluster.node_first,
@@ -64,7 +66,7 @@ def measured(cluster: Cluster, used: I64, until_ms: I64, holder: I64, closes_ms:
         0, nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, used, cluster.out, cluster.held, free, part, last,
         lowest,
     )  # fmt: skip
-    room.measure_classes(free, part, last, until_ms, closes_ms, instants_ms, made.nodes, made.shared)
+    serve.measure_classes(free, part, last, until_ms, closes_ms, instants_ms, made.nodes, made.shared)
     return made, stock
 
 
@@ -103,7 +105,7 @@ def test_starts_take_what_find_gpus_finds_and_leave_what_measuring_anew_finds(
     other_ms = column([data.draw(instant) for _ in range(cluster.nodes)])
     anew, fresh = measured(cluster, stock.used, other_ms, holder, closes_ms)
     by_class, shared = np.zeros_like(anew.nodes), np.zeros_like(anew.shared)
-    room.measure_classes(stock.free, stock.part, stock.last, other_ms, closes_ms, anew.instants_ms, by_class, shared)
+    serve.measure_classes(stock.free, stock.part, stock.last, other_ms, closes_ms, anew.instants_ms, by_class, shared)
     assert (by_class.tolist(), shared.tolist()) == (anew.nodes.tolist(), anew.shared.tolist())
     assert stock.last.tolist() == fresh.last.tolist()
 
@@ -252,6 +254,35 @@ def test_what_may_be_freed_and_who_is_ruled_out_is_what_the_table_says(nodes: in
     for at, row in enumerate(turn.jobs.queue.tolist()):
         class_ = int(np.searchsorted(turn.room.instants_ms, serve._ends_ms(turn.jobs, row, turn.now_ms)))
         assert seen[at] == serve.UNSEEN or not serve._may_fit(turn.jobs, turn.room, row, class_)
+
+
+@settings(quick, max_examples=10)
+@given(st.integers(8, 32), st.integers(1, 10_000))
+def test_nodes_are_kept_in_the_walk_as_they_are_kept_one_by_one(nodes: int, seed: int) -> None:
+    walked, kept = placing.serve.start_funded, 0
+
+    def by_hand(*args: Any) -> tuple[int, int]:
+        return walked(*args[:-1], args[-1][:0])
+
+    def counted(*args: Any) -> tuple[int, int]:
+        nonlocal kept
+        found: tuple[int, int] = walked(*args)
+        kept += found[1]
+        return found
+
+    digests = list[list[str]]()
+    for way in (by_hand, counted):
+        world = World(nodes, seed)
+        world.submit(nodes * 12)
+        digests.append([])
+        with mock.patch.object(placing.serve, "start_funded", way):
+            for minute in range(10):
+                world.cycle(MS_PER_HOUR if minute == 5 else 60_000)
+                digests[-1].append(world.core.digest())
+                world.end(nodes // 4)
+                world.submit(nodes // 2)
+    assert digests[0] == digests[1]
+    event(f"kept in the walk: {min(kept, 3)}")
 
 
 def naive_free_times(state: State, *, guess: bool) -> I64:
