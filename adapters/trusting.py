@@ -35,36 +35,18 @@ _BROKEN_BYTES = len(',"gpus_down":[')
 def columns_of(sheet: Sheet, first_seq: int, count: int) -> Columns:
     """Return the first ``count`` records of a sheet as the core's fold takes them."""
     fields = sheet.fields[:, :count]
-    regular = fields[code.REGULAR] == 1
-    starts, lengths = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    others = int((~regular).sum())
-    ends = np.cumsum(sheet.lengths[:others])
-    lengths[~regular] = sheet.lengths[:others]
-    starts[~regular] = ends - sheet.lengths[:others]
-    listing = np.flatnonzero(regular & (fields[code.TAIL_LENGTH] > 0))
-    begins = fields[code.TAIL, listing]
-    plain = np.ones(count, dtype=np.int64)
-    if len(listing):
-        known = np.unique(begins)
-        whole = (sheet.fragments[np.minimum(known[:, None] + np.arange(len(_RUNS)), len(sheet.fragments) - 1)] == _RUNS).all(axis=1)
-        fits = whole[np.searchsorted(known, begins)] & (fields[code.TAIL_LENGTH, listing] > len(_RUNS))
-        starts[listing] = len(sheet.bodies) + begins + len(_RUNS)
-        lengths[listing] = fields[code.TAIL_LENGTH, listing] - len(_RUNS)
-        plain[listing[~fits]] = 0
-    sick = np.flatnonzero(regular & (fields[code.DOWN_LENGTH] > 0))
-    broken = np.zeros((2, count), dtype=np.int64)
-    broken[0, sick] = len(sheet.bodies) + fields[code.DOWN, sick] + _BROKEN_BYTES
-    broken[1, sick] = fields[code.DOWN_LENGTH, sick] - _BROKEN_BYTES - 1
-    plain[sick[broken[1, sick] == 0]] = 0  # an empty list, which nobody needs to write
-    data = np.concatenate((sheet.bodies, sheet.fragments))
-    plain[~regular & (lengths > MAX_BODY_BYTES)] = 0
 
     def record(position: int) -> Record:
         return sheet.record(position, first_seq)
 
+    data = np.concatenate((sheet.bodies, sheet.fragments))
     columns = Columns(first_seq, sheet.subjects, sheet.nodes, fields[code.WHO], fields[code.STORED_MS], data, record)
-    places = np.stack((starts, lengths))
-    columns.place(places, fields[code.BEAT], fields[code.AT_MS], broken, counted=fields[code.REGULAR], plain=plain)
+    lists, broken, plain = (np.empty((rows, count), dtype=np.int64) for rows in (2, 2, 1))
+    code.lay(
+        sheet.fields, sheet.lengths, len(sheet.bodies), sheet.fragments, _RUNS, _BROKEN_BYTES, MAX_BODY_BYTES, lists[0], lists[1],
+        broken[0], broken[1], plain[0],
+    )  # fmt: skip
+    columns.place(lists, fields[code.BEAT], fields[code.AT_MS], broken, counted=fields[code.REGULAR], plain=plain[0])
     return columns
 
 

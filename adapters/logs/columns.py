@@ -35,6 +35,11 @@ _NOTHING = np.zeros(0, dtype=np.uint8)
 _TOLD = (("regular", code.REGULAR), ("who", code.WHO), ("stored", code.STORED_MS))  # of every record
 _FOLDED = (("at", code.AT_MS), ("beat", code.BEAT), ("down", code.DOWN), ("tail", code.TAIL), ("id", code.ID))  # of heartbeats
 _AMOUNTS = (("busy", code.BUSY), ("memory", code.MEMORY), ("watts", code.WATTS))  # of heartbeats, node by node
+_WRONG = (
+    *(f"its column {name} has not as many numbers as it has records of their kind" for name, _row in _TOLD + _FOLDED),
+    "its columns name a subject that it has not",
+    "its columns name a fragment that it has not",
+)
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -162,25 +167,21 @@ class Sheet:
         self._joined = b""
         self._section = section
         self._node_names, self._node_starts = _joined(nodes)
-        self.fields = np.zeros((code.FIELDS, count), dtype=np.int64)
-        for name, row in _TOLD:
-            self.fields[row] = self._numbers(name, count)
-        regular = self.fields[code.REGULAR] == 1
-        self.regular = np.flatnonzero(regular)
-        for name, row in _FOLDED:
-            self.fields[row, self.regular] = self._numbers(name, len(self.regular))
-        if not code.untangle(self.fields, len(subjects), expected.interval_ms):
-            raise LogMismatch("its columns name a subject that it has not")
         sizes = self._numbers("fragment")
         begins = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
         self.fragments = np.frombuffer(section("fragments") + b"\0", dtype=np.uint8)
-        for row in (code.DOWN, code.TAIL):
-            numbers = self.fields[row, self.regular]
-            if len(numbers) and not 0 <= numbers.min() <= numbers.max() <= len(sizes):
-                raise LogMismatch("its columns name a fragment that it has not")
-            spoken = numbers > 0
-            self.fields[row + 1, self.regular[spoken]] = sizes[numbers[spoken] - 1]
-            self.fields[row, self.regular[spoken]] = begins[numbers[spoken] - 1]
+        if len(sizes) and (sizes.min() < 0 or begins[-1] >= len(self.fragments)):
+            raise LogMismatch("its fragments are not as long as it says")
+        self.fields = np.empty((code.FIELDS, count), dtype=np.int64)  # amounts and lengths of ids come with the bytes
+        regular, who, stored, at_ms, beat, down, tail, ids = (
+            np.frombuffer(section(name), dtype=np.uint8) for name, _row in _TOLD + _FOLDED
+        )
+        wrong = code.read(
+            regular, who, stored, at_ms, beat, down, tail, ids, begins, len(subjects), expected.interval_ms, self.fields
+        )
+        if wrong:
+            raise LogMismatch(_WRONG[wrong - 1])
+        self.regular = np.flatnonzero(self.fields[code.REGULAR] == 1)
         self.lengths = self._numbers("length", count - len(self.regular))
         self._other_ends = np.cumsum(self.lengths)
         self.bodies = np.frombuffer(section("bodies") + b"\0", dtype=np.uint8)
@@ -197,6 +198,8 @@ class Sheet:
         if self._ids is not _NOTHING:
             return
         fields = self.fields
+        for row in (code.ID_LENGTH, *(row for _name, row in _AMOUNTS)):
+            fields[row] = 0
         order = np.argsort(fields[code.WHO, self.regular], kind="stable")
         for name, row in _AMOUNTS:
             fields[row, self.regular[order]] = self._numbers(name, len(order))

@@ -1,9 +1,9 @@
 """Heartbeats as integers and back: the kernels of the contiguous form of a segment.
 
 ``take_apart`` reads heartbeats in the one spelling that ``encode_event`` gives them into columns, and keeps only those whose bytes
-``_compose`` makes again exactly, byte for byte: any other body stays as it is. ``put_together`` makes them again. ``tangle`` and
-``untangle`` turn the columns into small numbers and back (what is said less what was to be expected of that speaker); ``pack`` and
-``unpack`` write them seven bits to a byte. All are pure functions of their arguments; a property test feeds any bytes.
+``_compose`` makes again exactly, byte for byte: any other body stays as it is. ``put_together`` makes them again. ``tangle`` turns
+the columns into small numbers (what is said less what was to be expected of that speaker), ``pack`` writes them seven bits to a
+byte, and ``read`` undoes both. All are pure functions of their arguments; a property test feeds any bytes.
 """
 
 from __future__ import annotations
@@ -268,35 +268,6 @@ def tangle(fields: I64, speakers: int, interval_ms: int, slope: int) -> None:
 
 
 @njit(cache=True)
-def untangle(fields: I64, speakers: int, interval_ms: int) -> bool:
-    """Put back the numbers a fold looks at; False when a speaker is not one. ``untangle_amounts`` does the rest."""
-    following, last = np.full(speakers, -1, dtype=np.int64), np.zeros((FIELDS, speakers), dtype=np.int64)
-    before, stored_before = 0, 0
-    for index in range(fields.shape[1]):
-        who, regular = fields[WHO, index] - 1, fields[REGULAR, index]
-        if who < 0:
-            who = following[before]
-        if who < 0 or who >= speakers:
-            return False
-        following[before] = who
-        expected_ms = last[STORED_MS, who] + interval_ms if regular == 1 and last[REGULAR, who] == 1 else stored_before
-        stored_ms = fields[STORED_MS, index] + expected_ms
-        fields[WHO, index], fields[STORED_MS, index] = who, stored_ms
-        if regular == 1:
-            lag_ms = last[AT_MS, who] + fields[AT_MS, index]
-            fields[AT_MS, index] = stored_ms - lag_ms
-            last[AT_MS, who], last[STORED_MS, who], last[REGULAR, who] = lag_ms, stored_ms, 1
-            fields[BEAT, index] += last[BEAT, who] + 1
-            last[BEAT, who] = fields[BEAT, index]
-            tail = fields[TAIL, index]
-            if tail > 0:
-                tail = last[TAIL, who] if tail == 1 else tail - 1
-                fields[TAIL, index] = last[TAIL, who] = tail
-        before, stored_before = who, stored_ms
-    return True
-
-
-@njit(cache=True)
 def untangle_amounts(fields: I64, speakers: int, slope: int) -> None:
     """Put back what heartbeats say of use, memory and power."""
     last = np.zeros((FIELDS, speakers), dtype=np.int64)
@@ -346,3 +317,121 @@ def unpack(data: U8, values: I64) -> bool:
             shift += np.uint64(7)
         values[index] = np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
     return at == len(data)
+
+
+@njit(cache=True)
+def _next(data: U8, at: int) -> tuple[int, int]:
+    """Return the number at ``at``, and the position after it, -1 when there is none."""
+    if at < 0 or at >= len(data):
+        return 0, -1
+    byte = np.int64(data[at])
+    if byte < 128:
+        return int((byte >> 1) ^ -(byte & 1)), at + 1
+    value, shift = np.uint64(0), np.uint64(0)
+    while at < len(data) and shift <= np.uint64(63):
+        part = np.uint64(data[at])
+        at += 1
+        value |= (part & np.uint64(127)) << shift
+        if part < np.uint64(128):
+            return int(np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))), at
+        shift += np.uint64(7)
+    return 0, -1
+
+
+@njit(cache=True)
+def read(
+    regular: U8, who: U8, stored: U8, at_ms: U8, beat: U8, down: U8, tail: U8, ids: U8, begins: I64, speakers: int,
+    interval_ms: int, fields: I64,
+) -> int:  # fmt: skip
+    """Read what a fold looks at, packed and tangled, into ``fields``: all rows but amounts and the lengths of ids.
+
+    ``begins`` are where the fragments begin, and where the last one ends; a fragment's number becomes its place and length. Naive
+    equivalent: ``unpack`` each column, and undo ``tangle``. Returns what is wrong: 0 nothing, from 1 to 8
+    that column, 9 a subject, 10 a fragment that there is not.
+    """
+    following, known = np.full(speakers, -1, dtype=np.int64), np.zeros(speakers, dtype=np.int64)
+    last_ms, last_lag_ms = np.zeros(speakers, dtype=np.int64), np.zeros(speakers, dtype=np.int64)
+    last_beat, last_tail = np.zeros(speakers, dtype=np.int64), np.zeros(speakers, dtype=np.int64)
+    at_regular, at_who, at_stored, at_at, at_beat, at_down, at_tail, at_id = 0, 0, 0, 0, 0, 0, 0, 0
+    before, stored_before = 0, 0
+    for index in range(fields.shape[1]):
+        usual, at_regular = _next(regular, at_regular)
+        speaker, at_who = _next(who, at_who)
+        step_ms, at_stored = _next(stored, at_stored)
+        if at_regular < 0 or at_who < 0 or at_stored < 0:
+            break
+        speaker = speaker - 1 if speaker != 0 or speakers == 0 else following[before]
+        if speaker < 0 or speaker >= speakers:
+            return 9
+        following[before] = speaker
+        stored_ms = step_ms + (last_ms[speaker] + interval_ms if usual == 1 and known[speaker] == 1 else stored_before)
+        fields[WHO, index], fields[STORED_MS, index], fields[REGULAR, index] = speaker, stored_ms, usual
+        before, stored_before = speaker, stored_ms
+        if usual != 1:
+            fields[AT_MS, index], fields[BEAT, index], fields[ID, index] = 0, 0, 0
+            fields[DOWN, index], fields[DOWN_LENGTH, index], fields[TAIL, index], fields[TAIL_LENGTH, index] = 0, 0, 0, 0
+            continue
+        lag_ms, at_at = _next(at_ms, at_at)
+        step, at_beat = _next(beat, at_beat)
+        broken, at_down = _next(down, at_down)
+        runs, at_tail = _next(tail, at_tail)
+        explicit, at_id = _next(ids, at_id)
+        if at_at < 0 or at_beat < 0 or at_down < 0 or at_tail < 0 or at_id < 0:
+            break
+        lag_ms += last_lag_ms[speaker]
+        last_lag_ms[speaker], last_ms[speaker], known[speaker] = lag_ms, stored_ms, 1
+        last_beat[speaker] += step + 1
+        if runs > 0:
+            runs = last_tail[speaker] if runs == 1 else runs - 1
+            last_tail[speaker] = runs
+        if not (0 <= broken < len(begins) and 0 <= runs < len(begins)):
+            return 10
+        fields[AT_MS, index], fields[BEAT, index], fields[ID, index] = stored_ms - lag_ms, last_beat[speaker], explicit
+        fields[DOWN, index] = begins[broken - 1] if broken > 0 else 0
+        fields[DOWN_LENGTH, index] = begins[broken] - begins[broken - 1] if broken > 0 else 0
+        fields[TAIL, index] = begins[runs - 1] if runs > 0 else 0
+        fields[TAIL_LENGTH, index] = begins[runs] - begins[runs - 1] if runs > 0 else 0
+    ends = (at_regular, at_who, at_stored, at_at, at_beat, at_down, at_tail, at_id)
+    sizes = (len(regular), len(who), len(stored), len(at_ms), len(beat), len(down), len(tail), len(ids))
+    for column in range(len(ends)):
+        if ends[column] < 0:
+            return column + 1
+    for column in range(len(ends)):
+        if ends[column] != sizes[column]:
+            return column + 1
+    return 0
+
+
+@njit(cache=True)
+def lay(
+    fields: I64, lengths: I64, bodies: int, fragments: U8, runs: U8, broken_bytes: int, longest: int, start: I64, length: I64,
+    down: I64, down_length: I64, plain: I64,
+) -> None:  # fmt: skip
+    """Tell the fold where the text of each record is, in bodies and then fragments: ``trusting.columns_of``.
+
+    Of a record that is not regular its body; of one that is, its list of runs from after ``runs``, its opening, and its list of
+    broken GPUs between the brackets, ``broken_bytes`` behind its begin. ``plain`` becomes 0 where it has something else, or is
+    longer than ``longest``. ``lengths`` are those of bodies.
+    """
+    other, at = 0, 0
+    for index in range(len(plain)):
+        start[index], length[index], down[index], down_length[index], plain[index] = 0, 0, 0, 0, 1
+        if fields[REGULAR, index] != 1:
+            start[index], length[index] = at, lengths[other]
+            plain[index] = 1 if lengths[other] <= longest else 0
+            at += lengths[other]
+            other += 1
+            continue
+        size = fields[TAIL_LENGTH, index]
+        if size > 0:
+            begin = fields[TAIL, index]
+            same = size > len(runs)
+            for place in range(len(runs) if same else 0):
+                same = same and fragments[begin + place] == runs[place]
+            start[index], length[index] = bodies + begin + len(runs), size - len(runs)
+            plain[index] = 1 if same else 0
+        size = fields[DOWN_LENGTH, index]
+        if size > 0:
+            down[index], down_length[index] = bodies + fields[DOWN, index] + broken_bytes, size - broken_bytes - 1
+            if down_length[index] == 0:  # an empty list, which nobody needs to write
+                plain[index] = 0

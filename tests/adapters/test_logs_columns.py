@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from apportion.adapters.logs.segments import (
     read_sheet,
 )
 from apportion.core.envelope import Record, StoredBatch
+from apportion.core.errors import LogMismatch
 from apportion.core.events import NodeHeartbeat, encode_event
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "archive"
@@ -151,3 +153,26 @@ def test_decisions_come_back_exactly(tmp_path: Path) -> None:
     path.write_bytes(decisions_segment("2026-01-01", "ab", batches))
 
     assert read_decisions(opened(path, "decisions", 0, "ab")) == batches
+
+
+def test_columns_that_do_not_fit_are_refused_by_name() -> None:
+    speakers = dict[tuple[str, str], int]()
+    records = night(3, 40, 10)
+    expected, texts = columns.sections(records, speakers)
+    whole = {name: zlib.decompress(text) for name, text in texts.items()}
+    subjects, nodes = ([speaker[side] for speaker in speakers] for side in (0, 1))
+
+    def sheet(**other: bytes) -> columns.Sheet:
+        return columns.Sheet(subjects, nodes, len(records), expected, (whole | other).__getitem__)
+
+    assert sheet().records(1) == records
+    for name in ("regular", "who", "stored", "at", "beat", "down", "tail", "id"):
+        for wrong in (whole[name][:-1], whole[name] + b"\0", b"", whole[name][:-1] + b"\x80"):
+            with pytest.raises(LogMismatch, match=f"column {name} "):
+                sheet(**{name: wrong})
+    with pytest.raises(LogMismatch, match="a subject that it has not"):
+        sheet(who=bytes([2 * (len(subjects) + 1)]) + whole["who"][1:])
+    with pytest.raises(LogMismatch, match="a fragment that it has not"):
+        sheet(down=b"\x7e" + whole["down"][1:])
+    with pytest.raises(LogMismatch, match="fragments are not as long"):
+        sheet(fragments=whole["fragments"][:-1])
