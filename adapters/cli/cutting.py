@@ -29,7 +29,7 @@ async def cut(
     place: Place,
     archive: ARCHIVE = None,
     keep: Annotated[
-        int, typer.Option("--keep", parser=whole(2), metavar="DAYS", help="Archived days that stay in the log [default: 30]")
+        int, typer.Option("--keep", parser=whole(2), metavar="DAYS", help="Archived days that stay in the log")
     ] = KEEP_DAYS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and say what would go; drop nothing")] = False,
 ) -> Answer:

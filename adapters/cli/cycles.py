@@ -48,7 +48,7 @@ async def cycle(
         int | None, typer.Option("--seq", parser=whole(1), metavar="S", help="The first one decided at or after record S")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", parser=whole(0), metavar="N", help="Rows of a list; 0 for all [default: 20]")
+        int, typer.Option("--limit", "-n", parser=whole(0), metavar="N", help="Rows of a list; 0 for all")
     ] = SHOWN,
 ) -> Answer:
     """Tell one cycle: what was known, what was decided, what changed; and derive it again."""

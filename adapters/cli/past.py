@@ -86,7 +86,7 @@ async def replay(
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="Of this node")] = "",
     workload: Annotated[str, typer.Option("--workload", metavar="JOB", help="Of this job")] = "",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", parser=whole(0), metavar="N", help="Rows of a table; 0 for all [default: 20]")
+        int, typer.Option("--limit", "-n", parser=whole(0), metavar="N", help="Rows of a table; 0 for all")
     ] = SHOWN,
     from_start: Annotated[bool, typer.Option("--from-start", help="Use no snapshot, read every record")] = False,
 ) -> Answer:

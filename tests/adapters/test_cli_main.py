@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
 
 from apportion.adapters.cli.failure import UNREACHABLE, USAGE
@@ -68,6 +69,17 @@ def test_every_command_has_help_and_says_what_it_does(path: Sequence[str], capsy
     shown = capsys.readouterr().out
     assert "--json" in shown
     assert "--dir" in shown
+
+
+@pytest.mark.parametrize("path", ALL_COMMANDS, ids=" ".join)
+def test_no_option_tells_its_default_twice(path: Sequence[str]) -> None:
+    found = command()
+    for name in path:
+        found = found.commands[name]
+    context = click.Context(found)
+    records = [option.get_help_record(context) for option in found.params]
+
+    assert [record for record in records if record and record[1].count("[default") > 1] == []
 
 
 def test_the_first_help_shows_every_verb_in_a_section(
