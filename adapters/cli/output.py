@@ -118,7 +118,10 @@ def show(answer: Answer, form: Format, out: TextIO | None = None, err: TextIO | 
 
 def _document(answer: Answer, form: Format) -> Any:
     if answer.document is not None:
-        return answer.document
+        whole = answer.document
+        if answer.as_of is None or not isinstance(whole, dict) or "as_of" in whole:
+            return whole
+        return {**whole, "as_of": answer.as_of.document()}  # no number without its moment
     document: dict[str, Any] = {}
     if answer.as_of is not None:
         document["as_of"] = answer.as_of.document()

@@ -21,7 +21,17 @@ from typing import Any
 import msgspec
 
 from apportion.adapters.proving.ahead import state_ahead
-from apportion.adapters.proving.stretch import SLOTS, WANTED, Open, Point, Proved, Stretch, join, prove_stretch, work
+from apportion.adapters.proving.stretch import (
+    SLOTS,
+    WANTED,
+    Open,
+    Point,
+    Proved,
+    Stretch,
+    join_as_process,
+    prove_stretch,
+    work,
+)
 from apportion.adapters.proving.waypoints import LEAST_RECORDS, Cut, Waypoint, plan
 from apportion.adapters.replaying import OnProgress, Progress
 from apportion.core.errors import ApportionError
@@ -64,7 +74,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 def processes(workers: int, board: Any) -> Executor:
     """Return a pool of processes that know the board."""
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=join, initargs=(board,))
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=join_as_process, initargs=(board,))
 
 
 async def prove(

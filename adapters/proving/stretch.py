@@ -143,9 +143,14 @@ def join(board: Any) -> None:
     from apportion.adapters.processes.build import keep_kernels_apart
 
     global _board
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked is interrupted too, and says so
     keep_kernels_apart()
     _board = board
+
+
+def join_as_process(board: Any) -> None:
+    """Begin as a worker that is a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked is interrupted too, and says so
+    join(board)
 
 
 def work(open_: Open, stretch: Stretch) -> Proved:

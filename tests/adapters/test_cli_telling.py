@@ -116,6 +116,15 @@ def test_data_goes_to_stdout_and_freshness_to_stderr() -> None:
     assert err.getvalue() == "as of seq 184,202, time 2023-11-14T22:13:20.000Z, lag 3\n"
 
 
+def test_a_document_of_ones_own_carries_it_too_unless_it_says_itself() -> None:
+    for document, expected in (({"n": 1}, 2), ({"n": 1, "as_of": {"seq": 7}}, 7)):
+        out = io.StringIO()
+        show(Answer(document=document, as_of=AsOf(2, 1_000)), Format(as_json=True), out, io.StringIO())
+        assert json.loads(out.getvalue())["as_of"]["seq"] == expected
+        assert json.loads(out.getvalue())["n"] == 1
+        assert list(document) in (["n"], ["n", "as_of"]), "what was given is left as it was"
+
+
 def test_a_document_carries_its_freshness_itself() -> None:
     out, err = io.StringIO(), io.StringIO()
 
