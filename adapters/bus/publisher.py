@@ -93,6 +93,7 @@ class Publisher:
         self._pending: dict[int, _Pending] = {}  # in the order of sending
         self._number = 0
         self._tap: frames.Tap | None = None
+        self._nobody_said_at = -math.inf
         self._held_back = False  # the connection is down, or what was in flight is being sent again
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
@@ -262,6 +263,10 @@ class Publisher:
             self._spawn(self._send_again_soon())
 
     async def _send_again_soon(self) -> None:
+        now = self._loop.time()
+        if now - self._nobody_said_at >= ACK_TIMEOUT_S:
+            self._nobody_said_at = now
+            logger.warning("nobody takes events in now (an election, or a log that is being cut); sending them again")
         await asyncio.sleep(NOBODY_WAIT_S)
         await self._send_again(everything=False)
 
