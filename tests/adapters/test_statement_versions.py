@@ -110,7 +110,10 @@ def test_a_period_is_compared_as_far_as_it_was_known(lost: tuple[Home, int], cap
 
 @pytest.mark.parametrize(
     ("known", "word"),
-    [("99999999", "not projected yet"), ("2030-01-01", "not before"), ("soon", "soon"), ("2025-12-01", "nothing of that period")],
+    [
+        ("99999999", "not projected yet"), ("2030-01-01", "not before"), ("soon", "soon"),
+        ("2025-12-01", "nothing had been decided by then"),
+    ],
 )
 def test_a_moment_that_makes_no_sense_is_refused(
     lost: tuple[Home, int], capsys: pytest.CaptureFixture[str], known: str, word: str
