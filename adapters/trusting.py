@@ -71,7 +71,9 @@ def state_and_position(
     stop_seq = last_seq if to_seq is None else to_seq
     if not core.seq <= stop_seq <= last_seq:
         raise ValueError(f"seq {stop_seq:,} is not from {core.seq:,}, where the replay begins, to {last_seq:,}, the archive's end")
-    batches = _Answers(segments_of(directory, "decisions"), core, stop_seq)
+    last_day = max((segment.header.day for segment in segments if segment.header.first_seq <= stop_seq), default="")
+    answers = [segment for segment in segments_of(directory, "decisions") if segment.header.day <= last_day]
+    batches = _Answers(answers, core, stop_seq)
     at = Progress(last_seq=stop_seq)
     if core.tick_pending and batches.last_input_seq >= core.seq:
         batches.trust(core)
