@@ -41,14 +41,15 @@ class Pieces(NamedTuple):
     each: I64  # per piece: milli of each of its GPUs
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _copy(out: U8, at: int, source: U8, begin: int, end: int) -> int:
-    for k in range(end - begin):
-        out[at + k] = source[begin + k]
-    return at + end - begin
+    for k in range(begin, end):
+        out[at] = source[k]
+        at += 1
+    return at
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _number(out: U8, at: int, value: int) -> int:
     """Write a number above -2**63; returns the place after it."""
     if value < 0:
