@@ -81,11 +81,6 @@ async def verify(
         last_seq = await last_of(logs)
         to_seq = last_seq if to is None else await seq_of(logs, to, "--to", last_seq)
         from_seq = 0 if from_ is None else await seq_of(logs, from_, "--from", to_seq)
-        if from_seq == to_seq:
-            raise usage(
-                f"no record is to be verified: what follows seq {from_seq:,} up to seq {to_seq:,} is nothing",
-                "name an earlier --from, or a later --to",
-            )
         try:
             start = await _start(place, logs, directories, from_seq)
             apart = step_of(to_seq - start.seq, at_once) // 2
@@ -170,7 +165,7 @@ def _json(document: Document, proof: Proof) -> dict[str, Any]:
 
 
 def _lines(document: Document, proof: Proof) -> list[str]:
-    reach = f"seq {document.first_seq:,} to {document.last_seq:,}"
+    reach = f"seq {document.first_seq:,} to {document.last_seq:,}" if document.records else "nothing follows that state"
     side = f", in {proof.stretches} stretches by {proof.workers} processes" if proof.workers > 1 else ""
     if not proof.ok:
         lines = difference_lines(proof.first_difference or {}, proof.cycles)
