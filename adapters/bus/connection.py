@@ -126,7 +126,7 @@ class Connection:
         )
         try:
             await asyncio.wait((connecting,), timeout=timeout_s)
-            if not connecting.done():
+            if not connecting.done() or connecting.cancelled():
                 raise TimeoutError
             connecting.result()
         except (TimeoutError, OSError, nats.errors.Error) as error:
@@ -155,6 +155,9 @@ class Connection:
         if not self.client.is_closed:
             with contextlib.suppress(TimeoutError, OSError, nats.errors.Error):
                 await ending.within(f"closing the connection to {self.url}", self.client.close())
+            # The library waits for a socket that its own reconnecting may have stopped waiting for: that is a cancellation to it,
+            # and it tells nobody of the end.
+            await self._on_closed()
 
     async def __aenter__(self) -> Connection:
         return self

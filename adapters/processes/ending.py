@@ -38,13 +38,17 @@ _armed = False
 
 
 async def within(what: str, step: Coroutine[Any, Any, object], seconds: float = STEP_S) -> bool:
-    """Take one closing step, for at most ``seconds``; False when it was given up. Raises what the step raises."""
+    """Take one closing step, for at most ``seconds``; False when it was given up. Raises what the step raises.
+
+    A step that a cancellation ended, which was not the caller's, has ended: a library may cancel what it waits for itself.
+    """
     task = asyncio.get_running_loop().create_task(step, name=what)
     _steps.append(what)
     try:
         await asyncio.wait((task,), timeout=seconds)
         if task.done():
-            task.result()
+            if not task.cancelled():
+                task.result()
             return True
         logger.warning("%s took longer than %g s and was given up", what, seconds)
         return False

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.bus.connection import publish_command
+from apportion.adapters.bus.connection import Connection, publish_command
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.processes import ending
@@ -52,6 +52,36 @@ def test_a_step_in_time_is_taken_and_its_error_is_the_callers(run_async: Run) ->
         assert await ending.within("closing the door", asyncio.sleep(0.01), 5.0)
         with pytest.raises(OSError, match="no such door"):
             await ending.within("closing the door", fails(), 5.0)
+
+    run_async(scenario(), 10.0)
+
+
+def test_a_step_that_cancels_itself_has_ended_and_cancels_nobody(run_async: Run) -> None:
+    async def scenario() -> None:
+        waited_for = asyncio.get_running_loop().create_future()
+        waited_for.cancel()
+        assert await ending.within("closing the door", asyncio.wait_for(waited_for, 5.0), 5.0)
+
+        step = asyncio.create_task(ending.within("closing the door", asyncio.sleep(3_600), 3_600))
+        await asyncio.sleep(0.01)
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+
+    run_async(scenario(), 10.0)
+
+
+def test_a_connection_whose_library_is_cancelled_while_it_closes_is_closed(nats_server: EmbeddedServer, run_async: Run) -> None:
+    """Where a reconnect is given up while it waits for the old socket, whoever waits for that socket next is cancelled."""
+
+    async def scenario() -> None:
+        told = list[bool]()
+        async with await Connection.open(nats_server.url, name="closing") as connection:
+            connection.listen(lambda: told.append(connection.client.is_closed), lambda: None)
+            writer = connection.client._transport._io_writer  # type: ignore[union-attr]
+            writer._protocol._get_close_waiter(writer).cancel()
+        assert connection.client.is_closed
+        assert told[-1:] == [True], "whoever waits for an answer is told that none will come"
 
     run_async(scenario(), 10.0)
 
