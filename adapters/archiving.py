@@ -21,7 +21,7 @@ from apportion.adapters.logs.manifest import DayEntry, Manifest, day_of, day_tex
 from apportion.adapters.logs.parts import DayParts, chain_end, sweep
 from apportion.adapters.replaying import OnProgress, Progress, state_and_position
 from apportion.adapters.service.recovery import StoredCycles
-from apportion.adapters.snapshots import ARCHIVED, DiskSnapshots, record_hash
+from apportion.adapters.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.errors import LogMismatch, SnapshotInvalid
@@ -29,7 +29,6 @@ from apportion.core.ports import DecisionLog, EventLog
 from apportion.core.units import MS_PER_DAY
 
 READ_EVENTS = 5_000
-KEEP_ALL = 10**9
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 MAGIC = b"APSNAP1\n"
 KEEP = 3
 ARCHIVED = "snapshots"  # the directory of them in an archive
+KEEP_ALL = 10**9  # of an archive
 
 
 class SnapshotMeta(msgspec.Struct, frozen=True, kw_only=True):

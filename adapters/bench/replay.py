@@ -19,14 +19,25 @@ from typing import Any
 
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.logs.archive import segments_of
-from apportion.adapters.logs.manifest import DayEntry, Manifest, day_of, day_text, is_archive, load
+from apportion.adapters.logs.manifest import (
+    DayEntry,
+    FileEntry,
+    Manifest,
+    day_of,
+    day_text,
+    file_entry,
+    is_archive,
+    load,
+)
 from apportion.adapters.logs.parts import DayParts, chain_end
 from apportion.adapters.logs.segments import read_sheet
 from apportion.adapters.simulation.cluster import Layout
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.stated import Stated
 from apportion.adapters.simulation.world import World, WorldOptions
+from apportion.adapters.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
 from apportion.adapters.trusting import state_from
+from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.units import MS_PER_DAY
 
@@ -44,6 +55,8 @@ class Streamed(Logs):
     def __post_init__(self) -> None:
         self._seq = self._decision_seq = self._day = 0
         self._last_ms = self._first_seq = 0
+        self._last: Record | None = None
+        self._state: tuple[FileEntry, str] | None = None  # the snapshot of the day's end, and its digest
         self._parts: tuple[DayParts, DayParts] | None = None
 
     def append(self, event: Stated) -> Record:
@@ -57,7 +70,7 @@ class Streamed(Logs):
                 DayParts(self.directory, "decisions", name, chain_end(self.manifest, "decisions")),
             )
         self._seq, self._last_ms = self._seq + 1, max(self._last_ms, event.at_ms)
-        record = Record(self._seq, event.at_ms, event.subject, event.body)
+        record = self._last = Record(self._seq, event.at_ms, event.subject, event.body)
         self._parts[0].add([record])
         return record
 
@@ -67,6 +80,15 @@ class Streamed(Logs):
         if self._parts is not None:
             self._parts[1].add([StoredBatch(self._decision_seq, input_seq, body)])
 
+    def keep_state(self, core: Core) -> None:
+        """Keep the state at the end of the day, as ``archive write`` does."""
+        if self._last is None:
+            return
+        seal = record_hash(self._last.subject, self._last.body)
+        snapshots = DiskSnapshots(self.directory / ARCHIVED, keep=KEEP_ALL)
+        snapshots.save(core.seq, core.snapshot(), record_hash=seal, decision_seq=self._decision_seq)
+        self._state = file_entry(self.directory, f"{ARCHIVED}/snapshot-{core.seq:016d}.bin"), core.digest()
+
     def close(self) -> None:
         """Finish the day."""
         if self._parts is None:
@@ -75,10 +97,11 @@ class Streamed(Logs):
         entry = DayEntry(
             day=day_text(self._day), sealed=True, first_seq=self._first_seq, last_seq=self._seq, last_ms=self._last_ms, stated=True,
             cycles=self._parts[1].count, last_decision=self._decision_seq, events=events, decisions=decisions,
+            snapshot=None if self._state is None else self._state[0], digest="" if self._state is None else self._state[1],
         )  # fmt: skip
         self.manifest = Manifest(days=(*self.manifest.days, entry))
         self.manifest.save(self.directory)
-        self._parts = None
+        self._parts = self._state = None
 
 
 def run(
@@ -135,6 +158,7 @@ def _generate(directory: Path, days: int, nodes: int, beat_s: int, seed: int) ->
     simulation = Simulation(World(jobs, options), logs=logs)
     for day in range(1, days + 1):
         simulation.run(options.start_ms + day * MS_PER_DAY - 1)
+        logs.keep_state(simulation.core)
         sys.stderr.write(f"generated day {day} of {days}, seq {simulation.core.seq:,}\n")
     logs.close()
 

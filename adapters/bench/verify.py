@@ -1,8 +1,9 @@
 """Verifying a month of 1,024 GPUs whose nodes report every ten seconds: every decision derived again, on all processors.
 
 The archive is that of ``bench replay`` (its making is no part of the figures), the work that of ``apportion verify``: stretches
-side by side, whose first states are made ahead by trusting; each cycle derived and compared byte for byte, the chain over all
-records computed, the digest of the state after each cycle. ``month_s`` is the time of the wall, ``cpu_s`` that of all processes
+side by side, cut at the snapshots of day ends that an archive has; where it has none, their first states are made ahead by
+trusting. Each cycle is derived and compared byte for byte, the chain over all records computed, and the digest of the state after
+each cycle. ``month_s`` is the time of the wall, ``cpu_s`` that of all processes
 together: on a machine that does something else too, ``cpu_s`` over the processors is the better figure. With fewer days ``month_s``
 is None, and ``day_s`` is the mean of the days there are. A measurement, not a test: it depends on the machine.
 """
@@ -23,7 +24,8 @@ from apportion.adapters.bench.replay import MONTH, archive_of
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.proving.proof import Proof, prove
-from apportion.adapters.proving.waypoints import Waypoint
+from apportion.adapters.proving.waypoints import Directory, Waypoint, kept, step_of
+from apportion.adapters.snapshots import ARCHIVED
 
 
 class Archived(NamedTuple):
@@ -68,8 +70,13 @@ def run(
 
 
 def _prove(directory: Path, to_seq: int, workers: int) -> Proof:
-    start = Waypoint(0, b"", "the first record")
-    return asyncio.run(prove(partial(opened, directory), start, (), to_seq, workers))
+    return asyncio.run(_proof(directory, to_seq, workers))
+
+
+async def _proof(directory: Path, to_seq: int, workers: int) -> Proof:
+    start, snapshots = Waypoint(0, b"", "the first record"), Directory(directory / ARCHIVED, "the archive")
+    waypoints = await kept(ArchiveEventLog(directory), (snapshots,), 0, to_seq, step_of(to_seq, workers) // 2)
+    return await prove(partial(opened, directory), start, waypoints, to_seq, workers)
 
 
 def _cpu_s() -> float:
