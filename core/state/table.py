@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import codes as code_kernels
 from apportion.core.kernels import pages as page_kernels
 
 Column = NDArray[np.int64]
@@ -24,6 +25,7 @@ _FIRST_CAPACITY = 64
 MAX_INT64 = (1 << 63) - 1
 PAGE_ROWS = 64  # divides every capacity
 _HASH_BYTES = 32  # of a page
+_FEW = 16  # keys that are hashed sooner than they are put into lines
 
 
 def key_code(key: str) -> int:
@@ -33,6 +35,10 @@ def key_code(key: str) -> int:
 
 def key_codes(keys: list[str]) -> Column:
     """Return the same of many."""
+    if len(keys) > _FEW:
+        codes = np.empty(len(keys), dtype=np.int64)
+        if code_kernels.fill(np.frombuffer("\n".join(keys).encode(), dtype=np.uint8), codes) == len(keys):
+            return codes
     hashed = b"".join([hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys])
     return np.frombuffer(hashed, dtype="<i8") >> 1 & MAX_INT64
 
@@ -101,8 +107,7 @@ class Table:
         """Take as many rows, in the order in which ``add`` would, each under its key; new keys, or all of them empty."""
         rows = self.coming(len(keys))
         reused = min(len(keys), len(self.free))
-        while self.used + len(keys) - reused > self.capacity:
-            self._grow(2 * self.capacity)
+        self.reserve(len(keys))
         self.used += len(keys) - reused
         del self.free[len(self.free) - reused :]
         taken: list[int] = rows.tolist()
@@ -118,8 +123,11 @@ class Table:
 
     def reserve(self, count: int) -> None:
         """Grow until so many rows can be taken without growing."""
-        while self.capacity - self.used + len(self.free) < count:
-            self._grow(2 * self.capacity)
+        capacity = self.capacity
+        while capacity - self.used + len(self.free) < count:
+            capacity *= 2
+        if capacity > self.capacity:
+            self._grow(capacity)
 
     def coming(self, count: int) -> Column:
         """Return the rows that the next ``count`` calls of ``add`` will take."""

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.core.state.table import PAGE_ROWS, Column, Table
+from apportion.core.kernels.codes import BLOCK_BYTES, LANES
+from apportion.core.state.state import State
+from apportion.core.state.table import PAGE_ROWS, Column, Table, key_code, key_codes
 
 
 class Pairs(Table):
@@ -115,3 +117,36 @@ def test_a_key_is_taken_once() -> None:
     with pytest.raises(KeyError, match="exists"):
         table.add("a")
     assert table.add() != table.add(), "rows without a key are not compared"
+
+
+LENGTHS = st.sampled_from([0, 1, 7, 8, 9, 63, BLOCK_BYTES - 1, BLOCK_BYTES]) | st.integers(0, BLOCK_BYTES)
+KEYS = st.builds(lambda text, length: (text * BLOCK_BYTES)[:length], st.text("abz059#:_-./~ ", min_size=1), LENGTHS)
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(st.lists(KEYS, max_size=3 * LANES), st.integers(0, 3 * LANES))
+def test_the_codes_of_many_keys_are_those_of_each(keys: list[str], repeated: int) -> None:
+    keys += keys[:1] * repeated
+
+    assert key_codes(keys).tolist() == [key_code(key) for key in keys]
+
+
+@pytest.mark.parametrize("other", ["x" * (BLOCK_BYTES + 1), "two\nlines", "\n", "", "ü" * (BLOCK_BYTES // 2), "ü" * BLOCK_BYTES])
+def test_keys_that_are_no_lines_of_a_block_are_hashed_as_well(other: str) -> None:
+    many = ["a"] * (2 * LANES)
+    for keys in ([other] * len(many), [*many, other], [other, *many]):
+        assert key_codes(keys).tolist() == [key_code(key) for key in keys]
+
+
+@pytest.mark.parametrize("run_nos", [[], [1], [7, 7, 7], [1, 2, 1], [10, 10]])
+def test_the_keys_of_many_runs_are_those_of_each(run_nos: list[int]) -> None:
+    state, workloads = State(), [f"w-{number}" for number, _run_no in enumerate(run_nos)]
+
+    assert state.run_refs(workloads, run_nos) == [state.run_ref(*one) for one in zip(workloads, run_nos, strict=True)]
+
+
+def test_a_table_grows_at_once_to_what_is_reserved() -> None:
+    table = Pairs()
+    table.reserve(1_000)
+
+    assert (table.capacity, table.used) == (1_024, 0)
