@@ -45,7 +45,6 @@ LINES_WARN, LINES_MAX, FUNCTION_MAX = 300, 450, 100
 LONG_MODULES: dict[str, str] = {
     "core/kernels/effects.py": "half of it names columns; money, queue and rows call each other in every function",
     "core/kernels/reports.py": "a kernel and its helpers stay in one file: reading, key index and fold meet in its loop",
-    "core/kernels/serve.py": "a kernel and its helpers stay in one file: the walk needs order, money, room and places at once",
     "core/kernels/horizon.py": "the search places, bends curves and undoes in its inner loop, so what it calls stays in its file",
 }
 # Functions that may be longer than FUNCTION_MAX, each with its reason: "path:function".

@@ -7,11 +7,12 @@ stays silent is blind.
 from __future__ import annotations
 
 import ast
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import built_on
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "core").rglob("*.py"))
@@ -187,10 +188,7 @@ def kernel_imports(tree: ast.AST) -> Iterator[Finding]:
 
     It may use another kernel file whose hash it tells in ``BUILT_ON``: so it changes with it, and is compiled anew.
     """
-    told = dict[str, str]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and name_of(node.targets[0]) == "BUILT_ON":
-            told = ast.literal_eval(node.value)
+    told, above = built_on.told_in(tree), "apportion.core.kernels."
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
@@ -198,12 +196,15 @@ def kernel_imports(tree: ast.AST) -> Iterator[Finding]:
             if node.module == "apportion.core.kernels":
                 modules = [f"{node.module}.{alias.name}" for alias in node.names]
         for module in modules:
-            package, _, name = module.rpartition(".")
-            path = ROOT / "core" / "kernels" / f"{name}.py"
-            if package == "apportion.core.kernels" and name in told and path.exists():
-                hashed = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-                if told[name] != hashed:
-                    yield node.lineno, f'its BUILT_ON must say "{name}": "{hashed}", so that it is compiled anew with {name}'
+            name = module.removeprefix(above)
+            path = built_on.path_of(name)
+            if module.startswith(above) and name in told and path.exists():
+                if told[name] != (hashed := built_on.hash_of(path)):
+                    yield (
+                        node.lineno,
+                        f'its BUILT_ON must say "{name}": "{hashed}", so that it is compiled anew with {name}: '
+                        "python -m tests.built_on writes it",
+                    )
             elif module not in KERNEL_IMPORTS:
                 yield (
                     node.lineno,
@@ -323,13 +324,39 @@ def test_a_kernel_and_its_helpers_live_in_one_file() -> None:
     findings = [
         f"{module.relative_to(ROOT)}:{line}: {message}"
         for module in KERNELS
+        if module.name != "__init__.py"  # a room's door lists what its files do, and compiles nothing
         for line, message in kernel_imports(ast.parse(module.read_text(encoding="utf-8")))
     ]
+    doors = [module for module in KERNELS if module.name == "__init__.py"]
+    assert not any("njit" in module.read_text(encoding="utf-8").replace("``@njit", "") for module in doors)
     stale = "from apportion.core.kernels import queue\nBUILT_ON = {'queue': 'an older one'}"
-    for bad in ("from apportion.core.kernels.walk import depth", "from apportion.core.kernels import queue", stale):
+    room = "from apportion.core.kernels.serve.order import next_leaf\nBUILT_ON = {'serve.order': 'an older one'}"
+    unsaid = ("from apportion.core.kernels.walk import depth", "from apportion.core.kernels import queue")
+    for bad in (*unsaid, "from apportion.core.kernels import serve", stale, room):
         assert list(kernel_imports(ast.parse(bad))), "the rule is blind"
 
     assert not findings, "\n".join(findings)
+
+
+def test_a_change_of_a_kernel_file_changes_all_that_are_built_on_it(tmp_path: Path) -> None:
+    files = {
+        "room/inner.py": "DEEP = 1\n",
+        "room/outer.py": 'BUILT_ON = {"room.inner": "0"}\n',
+        "walk.py": 'BUILT_ON = {\n    "room.outer": "0", "alone": "0",\n}\n',
+        "alone.py": "",
+    }
+    (tmp_path / "room").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    assert built_on.write(tmp_path) == ["room/outer.py", "walk.py"]
+    assert built_on.write(tmp_path) == []
+    (tmp_path / "room/inner.py").write_text("DEEP = 2\n", encoding="utf-8")
+    assert built_on.write(tmp_path) == ["room/outer.py", "walk.py"]
+
+    (tmp_path / "room/inner.py").write_text('BUILT_ON = {"walk": "0"}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="built on itself"):
+        built_on.write(tmp_path)
 
 
 def test_only_kernels_are_compiled() -> None:

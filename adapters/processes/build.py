@@ -1,7 +1,8 @@
 """Which build of the kernels this is, and where their machine code is kept.
 
 Numba's cache does not notice every change a kernel depends on, and a stale kernel is a silent divergence between two machines.
-So the cache's directory carries the build id: a hash of the sources of all kernels and of the versions that compile them.
+So the cache's directory carries the build id: a hash of the sources of all kernels, of the units that are constants
+in them, and of the versions that compile them.
 Called by our own processes at their start, before numba is imported; never by library code (``client``), whose process
 belongs to somebody else. An operator's own NUMBA_CACHE_DIR is left alone.
 """
@@ -18,10 +19,10 @@ KERNELS = CORE / "kernels"
 
 
 def build_id() -> str:
-    """Return 16 hex digits over the kernels' sources and the versions of numba, llvmlite and numpy."""
+    """Return 16 hex digits over the sources of kernels and units, and the versions of numba, llvmlite and numpy."""
     digest = hashlib.sha256()
-    for path in _sources(KERNELS, "*.py"):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in (*_sources(KERNELS, "**/*.py"), *_sources(KERNELS.parent, "units.py")):
+        digest.update(str(path.relative_to(KERNELS.parent)).encode() + b"\0" + path.read_bytes() + b"\0")
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package}=={version(package)}\0".encode())
     return digest.hexdigest()[:16]

@@ -21,10 +21,12 @@ def test_the_ids_are_over_the_sources_that_run(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(build, "CORE", copy)
     monkeypatch.setattr(build, "KERNELS", copy / "kernels")
     assert (build.build_id(), build.core_id()) == ids
-    with (copy / "kernels" / "pack.py").open("a") as file:
-        file.write("# another\n")
-    assert build.build_id() != ids[0]
-    assert build.core_id() != ids[1]
+    for changed in ("kernels/pack.py", "kernels/serve/order.py", "units.py"):
+        with (copy / changed).open("a") as file:
+            file.write("# another\n")
+        assert build.build_id() != ids[0]
+        assert build.core_id() != ids[1]
+        ids = build.build_id(), build.core_id()
 
 
 def test_an_id_over_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

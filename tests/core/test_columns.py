@@ -90,7 +90,7 @@ def test_starts_take_what_find_gpus_finds_and_leave_what_measuring_anew_finds(
             masked, stock.used, stock.used_mib, cluster.out, cluster.held, *ANYWHERE, NO_ARRAY, wanted,
         )  # fmt: skip
 
-        taken = serve._pick(stock, made.nodes, row, nodes, each, over_ms, gpus, 0)
+        taken = serve.pick_gpus(stock, made.nodes, row, nodes, each, over_ms, gpus, 0)
 
         assert gpus[:taken].tolist() == wanted[:count].tolist()
         if not taken:
@@ -252,8 +252,8 @@ def test_what_may_be_freed_and_who_is_ruled_out_is_what_the_table_says(nodes: in
     seen = np.zeros(state.queued, dtype=np.uint8)
     serve.rule_out(turn.jobs, turn.room, turn.now_ms, seen)
     for at, row in enumerate(turn.jobs.queue.tolist()):
-        class_ = int(np.searchsorted(turn.room.instants_ms, serve._ends_ms(turn.jobs, row, turn.now_ms)))
-        assert seen[at] == serve.UNSEEN or not serve._may_fit(turn.jobs, turn.room, row, class_)
+        class_ = int(np.searchsorted(turn.room.instants_ms, serve.says_over_ms(turn.jobs, row, turn.now_ms)))
+        assert seen[at] == serve.UNSEEN or not serve.may_fit(turn.jobs, turn.room, row, class_)
 
 
 @settings(quick, max_examples=10)

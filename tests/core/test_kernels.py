@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apportion.core.kernels import accrue, pack, profile, queue, serve, share
 from apportion.core.state.wishes import ANYWHERE, NO_ARRAY
-from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, PPM, apportion, gpu_us
+from apportion.core.units import MAX_ELAPSED_MS, MAX_POOL_MILLI, MAX_PRIORITY, NEVER_MS, PPM, apportion, gpu_us
 from tests.core import oracles
 from tests.strategies import Cluster, Trees, clusters, column, milli, shapes, trees
 
@@ -143,7 +143,7 @@ def test_the_walk_serves_in_the_same_order_when_only_one_path_is_chosen_anew(tre
                 running[line] += 4_000
                 lines.running[line] += 4_000
                 line = tree.parent[line]
-            serve._choose_above(lines, lines.allowance, lines.running, leaf)
+            serve.choose_above(lines, lines.allowance, lines.running, leaf)
         assert oracles.next_leaf(tree, root, allowance, running, ready) == -1
 
 
@@ -205,7 +205,7 @@ def test_a_budget_saves_for_its_first_until_it_would_be_funded(
         line - 1, line, line, line, line, line, line, line, line, column([lag_us]), line, column([entitled]),
         column([allowance + int(capped)]), column([allowance]), column([running]), line, line,
     )  # fmt: skip
-    waits = column([0, 1, milli, milli // 1_000, 0, 1, serve.NEVER_MS, 0]).reshape(1, -1)
+    waits = column([0, 1, milli, milli // 1_000, 0, 1, NEVER_MS, 0]).reshape(1, -1)
     jobs = serve.Jobs(line, line, np.zeros(1, dtype=np.uint8), line, line, column([2]), waits)
     found = column([0, 0, 0])
 
