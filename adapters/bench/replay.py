@@ -31,12 +31,12 @@ from apportion.adapters.logs.manifest import (
 )
 from apportion.adapters.logs.parts import DayParts, chain_end
 from apportion.adapters.logs.segments import read_sheet
+from apportion.adapters.past.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
+from apportion.adapters.past.trusting import state_from
 from apportion.adapters.simulation.cluster import Layout
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.stated import Stated
 from apportion.adapters.simulation.world import World, WorldOptions
-from apportion.adapters.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
-from apportion.adapters.trusting import state_from
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.units import MS_PER_DAY

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from apportion.adapters.bench.replay import MONTH, archive_of
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.manifest import load
+from apportion.adapters.past.snapshots import ARCHIVED
 from apportion.adapters.proving.proof import Proof, prove
 from apportion.adapters.proving.waypoints import Directory, Waypoint, kept, step_of
-from apportion.adapters.snapshots import ARCHIVED
 
 
 class Archived(NamedTuple):

@@ -50,16 +50,16 @@ async def write(
     if directory == place.home.root:
         raise usage(f"{directory} is itself an archive or an installation", "name another directory with --to")
     use_kernels()
-    from apportion.adapters import archiving
+    from apportion.adapters.archiving.writing import write as write_days
 
     async with open_logs(place) as logs:
         with progress("archive", quiet=place.as_json) as show:
-            written = await archiving.write(
+            written = await write_days(
                 logs.events, logs.decisions, directory, with_open_day=with_open_day, progress=show
             )
     made = []
     if parquet:
-        from apportion.adapters.logs.parquet import complete
+        from apportion.adapters.archiving.parquet import complete
 
         made = complete(directory)
     lines = [
@@ -114,9 +114,9 @@ async def list_(place: Place, archive: ARCHIVE = None) -> Answer:
 async def check(place: Place, archive: ARCHIVE = None) -> Answer:
     """Check every file of an archive against its hash, and the chain between them."""
     use_kernels()
-    from apportion.adapters.logs.checking import findings
+    from apportion.adapters.archiving.checking import findings
     from apportion.adapters.logs.manifest import load
-    from apportion.adapters.replaying import Progress
+    from apportion.adapters.past.replaying import Progress
 
     directory = existing_archive(place, archive)
     days = load(directory).days

@@ -43,8 +43,8 @@ async def snapshot(
 ) -> Answer:
     """Make a snapshot of the core's state at the end of the log."""
     use_kernels()
-    from apportion.adapters.replaying import state_and_position
-    from apportion.adapters.snapshots import DiskSnapshots, record_hash
+    from apportion.adapters.past.replaying import state_and_position
+    from apportion.adapters.past.snapshots import DiskSnapshots, record_hash
 
     if out is None and is_archive(place.home.root):
         raise usage(f"{place.home.root} is an archive, which stays as it is", "--out FILE writes the snapshot elsewhere")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def core_at(place: Place, seq: int) -> Core:
     """Return the core after record ``seq``, a decided tick. Raises ``Failure`` when there is no log, ``ApportionError``."""
     use_kernels()
-    from apportion.adapters.replaying import core_from
+    from apportion.adapters.past.replaying import core_from
 
     if seq == 0:
         return core_from(None)
@@ -32,7 +32,7 @@ async def core_at(place: Place, seq: int) -> Core:
 
 async def core_in(place: Place, logs: Logs, seq: int) -> Core:
     """Return the core after record ``seq`` of logs that are open."""
-    from apportion.adapters.replaying import state_at
+    from apportion.adapters.past.replaying import state_at
 
     start = await _snapshot(place, logs, seq)
     with progress("core", quiet=place.as_json) as show:
@@ -54,7 +54,7 @@ async def core_if_readable(place: Place, seq: int, without: str) -> Core | None:
 
 async def _snapshot(place: Place, logs: Logs, seq: int) -> bytes | None:
     """Return the newest snapshot at or before ``seq`` that belongs to this log and to this program."""
-    from apportion.adapters.recalling import kept_by, newest
+    from apportion.adapters.past.recalling import kept_by, newest
 
     found = await newest(kept_by(place.home), logs.events, seq)
     return None if found is None else found.data

@@ -18,9 +18,9 @@ from apportion.adapters.cli.stores import ARCHIVE, existing_archive, open_server
 from apportion.adapters.cli.verbs import Place, use_kernels, whole
 
 if TYPE_CHECKING:
+    from apportion.adapters.archiving.cutting.plan import Plan
+    from apportion.adapters.archiving.cutting.proof import Proved
     from apportion.adapters.bus.connection import Connection
-    from apportion.adapters.cutting.plan import Plan
-    from apportion.adapters.cutting.proof import Proved
 
 KEEP_DAYS = 30
 
@@ -35,8 +35,8 @@ async def cut(
 ) -> Answer:
     """Drop days from the live log that its archive has, once that is proved."""
     use_kernels()
+    from apportion.adapters.archiving.cutting.plan import CutRefused
     from apportion.adapters.bus.connection import ApiError
-    from apportion.adapters.cutting.plan import CutRefused
     from apportion.adapters.logs import manifest
 
     directory = existing_archive(place, archive)
@@ -54,11 +54,11 @@ async def cut(
 
 
 async def _cut(place: Place, connection: Connection, directory: Path, keep: int, dry_run: bool) -> Answer:
+    from apportion.adapters.archiving.cutting.carrying import carry_out
+    from apportion.adapters.archiving.cutting.plan import plan
+    from apportion.adapters.archiving.cutting.proof import prove
     from apportion.adapters.bus.shortening import open_again
     from apportion.adapters.bus.topology import stream_info
-    from apportion.adapters.cutting.carrying import carry_out
-    from apportion.adapters.cutting.plan import plan
-    from apportion.adapters.cutting.proof import prove
 
     opened = [f"the fence that an interrupted cut left at {stream} is gone" for stream in await open_again(connection)]
     wanted = await plan(connection, directory, keep)

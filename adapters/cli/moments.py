@@ -22,7 +22,7 @@ async def moment_at(place: Place, seq: int) -> Moment:
     """Return the moment of the tick at ``seq``. Raises ``Failure`` when there is no log, ``ApportionError``."""
     use_kernels()
     from apportion.adapters.explaining.moment import moment_at as read
-    from apportion.adapters.recalling import kept_by, newest
+    from apportion.adapters.past.recalling import kept_by, newest
 
     async with open_logs(place) as logs:
         start = await newest(kept_by(place.home), logs.events, seq - 1)

@@ -103,8 +103,8 @@ async def verify(
 
 def snapshot_directories(place: Place) -> list[Directory]:
     """Return where snapshots of this log may be: those of the core, and those of its archive."""
+    from apportion.adapters.past.snapshots import ARCHIVED
     from apportion.adapters.proving.waypoints import Directory
-    from apportion.adapters.snapshots import ARCHIVED
 
     home = place.home
     own = Directory(home.snapshots, "the archive" if is_archive(home.root) else "the installation")
@@ -139,8 +139,8 @@ async def seq_of(logs: Logs, mark: Mark, option: str, last_seq: int) -> int:
 
 async def _start(place: Place, logs: Logs, directories: list[Directory], from_seq: int) -> Waypoint:
     """Return the state to start from: the newest snapshot, else one made by trusting; nothing at 0."""
+    from apportion.adapters.past.replaying import state_at
     from apportion.adapters.proving.waypoints import Waypoint, newest
-    from apportion.adapters.replaying import state_at
 
     if from_seq == 0:
         return Waypoint(0, b"", "the first record")

@@ -38,12 +38,12 @@ from apportion.adapters.demo.progress import Board
 from apportion.adapters.demo.report import build
 from apportion.adapters.demo.setting import MARK, DemoOptions, DemoRefused, claim, story
 from apportion.adapters.demo.troupe import Follower
+from apportion.adapters.past.snapshots import DiskSnapshots
 from apportion.adapters.processes.home import Home
 from apportion.adapters.service.scheduler import SchedulerService
 from apportion.adapters.service.warming import warm_horizon
 from apportion.adapters.simulation.stated import tick_event
 from apportion.adapters.simulation.world import World
-from apportion.adapters.snapshots import DiskSnapshots
 from apportion.adapters.text import render
 from apportion.core.decisions import CycleBatch
 from apportion.core.envelope import StoredBatch

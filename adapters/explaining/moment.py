@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from apportion.adapters.replaying import OnProgress, core_from, state_at
+from apportion.adapters.past.replaying import OnProgress, core_from, state_at
 from apportion.core.decisions import AnyDecision
 from apportion.core.engine import Core, emit_into
 from apportion.core.envelope import Record

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from apportion.adapters.recalling import newest
-from apportion.adapters.snapshots import DiskSnapshots, WithArchived
+from apportion.adapters.past.recalling import newest
+from apportion.adapters.past.snapshots import DiskSnapshots, WithArchived
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import ApportionError, LogMismatch
 from apportion.core.ports import DecisionLog, EventLog

@@ -16,13 +16,13 @@ import duckdb
 
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.explaining.serving import Explainer
+from apportion.adapters.past.recalling import kept_by
 from apportion.adapters.processes import ending
 from apportion.adapters.processes.home import Home
 from apportion.adapters.projector.answering import Answering
 from apportion.adapters.projector.building import open_or_build
 from apportion.adapters.projector.following import Follower
 from apportion.adapters.projector.listening import Door, bound, listening
-from apportion.adapters.recalling import kept_by
 from apportion.core.errors import ApportionError
 from apportion.projections import storage
 from apportion.projections.runner import Projection, ProjectionBroken

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 
-from apportion.adapters import replaying
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
+from apportion.adapters.past import replaying
+from apportion.adapters.past.replaying import OnProgress
 from apportion.adapters.proving.stretch import Opened
-from apportion.adapters.replaying import OnProgress
 
 
 async def state_ahead(logs: Opened, snapshot: bytes | None, to_seq: int, progress: OnProgress) -> bytes:
@@ -21,7 +21,7 @@ async def state_ahead(logs: Opened, snapshot: bytes | None, to_seq: int, progres
     Raises what ``progress`` raises, and ``ApportionError`` where the stored decisions do not fit the log.
     """
     if isinstance(logs.events, ArchiveEventLog) and isinstance(logs.decisions, ArchiveDecisionLog):
-        from apportion.adapters import trusting
+        from apportion.adapters.past import trusting
 
         directory = logs.events.directory
         return (await asyncio.to_thread(trusting.state_from, directory, to_seq, snapshot, progress)).snapshot()

@@ -11,9 +11,9 @@ import hashlib
 
 from apportion.adapters.logs.claims import claimed_ms
 from apportion.adapters.logs.moments import Opening, opening
+from apportion.adapters.past.replaying import OnProgress, Progress, StoredBatches
 from apportion.adapters.proving.document import Document
 from apportion.adapters.proving.stretch import Opened
-from apportion.adapters.replaying import OnProgress, Progress, StoredBatches
 from apportion.core.errors import ApportionError
 from apportion.projections.clock import LogClock
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from apportion.adapters.past.replaying import OnProgress, Progress
 from apportion.adapters.proving.ahead import state_ahead
 from apportion.adapters.proving.stretch import (
     SLOTS,
@@ -33,7 +34,6 @@ from apportion.adapters.proving.stretch import (
     work,
 )
 from apportion.adapters.proving.waypoints import LEAST_RECORDS, Cut, Waypoint, plan
-from apportion.adapters.replaying import OnProgress, Progress
 from apportion.core.errors import ApportionError
 
 POLL_S = 0.1

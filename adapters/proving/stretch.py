@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from apportion.adapters import replaying
-from apportion.adapters.replaying import OnProgress, Progress
+from apportion.adapters.past import replaying
+from apportion.adapters.past.replaying import OnProgress, Progress
 from apportion.core.errors import ApportionError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from apportion.adapters.replaying import core_from
-from apportion.adapters.snapshots import DiskSnapshots, record_hash
+from apportion.adapters.past.replaying import core_from
+from apportion.adapters.past.snapshots import DiskSnapshots, record_hash
 from apportion.core.errors import LogMismatch, SnapshotInvalid
 from apportion.core.ports import EventLog
 

@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from apportion.adapters import replaying
 from apportion.adapters.logs.moments import Decided, last_decided
-from apportion.adapters.replaying import OnProgress, StoredBatches
+from apportion.adapters.past import replaying
+from apportion.adapters.past.replaying import OnProgress, StoredBatches
 from apportion.adapters.seen.sight import Find
 from apportion.core.decisions import CycleBatch, decode_batch
 from apportion.core.engine import Core

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from apportion.adapters import replaying
 from apportion.adapters.explaining.moment import Cycle, moment_at
 from apportion.adapters.logs.moments import last_decided
+from apportion.adapters.past import replaying
+from apportion.adapters.past.replaying import OnProgress
 from apportion.adapters.proving.waypoints import Waypoint
-from apportion.adapters.replaying import OnProgress
 from apportion.core import ledger
 from apportion.core.engine import Core
 from apportion.core.ports import DecisionLog, EventLog

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from apportion.adapters.bus.stream import Tail
-from apportion.adapters.snapshots import SnapshotMeta
+from apportion.adapters.past.snapshots import SnapshotMeta
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.ports import DecisionLog, EventLog
 

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable
 
 from apportion.adapters.bus.local import Bus
+from apportion.adapters.past.snapshots import ARCHIVED, DiskSnapshots, WithArchived
 from apportion.adapters.processes import ending
 from apportion.adapters.processes.home import Home
 from apportion.adapters.service.ports import Snapshots
 from apportion.adapters.service.scheduler import SchedulerService, Settings
-from apportion.adapters.snapshots import ARCHIVED, DiskSnapshots, WithArchived
 from apportion.core.errors import LogMismatch
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from apportion.adapters.past.snapshots import SnapshotMeta, record_hash
 from apportion.adapters.service.ports import Snapshots
-from apportion.adapters.snapshots import SnapshotMeta, record_hash
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import Divergence, LogMismatch, SnapshotInvalid

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from apportion.adapters.bus.stream import Tail
+from apportion.adapters.past.snapshots import record_hash
 from apportion.adapters.processes import ending
 from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.service.ports import EventPublisher, FollowedDecisions, FollowedEvents, Snapshots
@@ -27,7 +28,6 @@ from apportion.adapters.service.recovery import StoredCycles, restore
 from apportion.adapters.service.telling import OnBatch, Told
 from apportion.adapters.service.ticking import LONGEST_WAIT_S, Ticker, publish_tick, refused_tick, wall_ms
 from apportion.adapters.service.warming import warm_horizon
-from apportion.adapters.snapshots import record_hash
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import ApportionError, LogMismatch

@@ -13,8 +13,8 @@ from apportion.adapters.explaining.moment import moment_at
 from apportion.adapters.explaining.report import explanation, node_explanation
 from apportion.adapters.explaining.serving import Behind, Explainer, Past
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
-from apportion.adapters.replaying import state_at
-from apportion.adapters.snapshots import DiskSnapshots, record_hash
+from apportion.adapters.past.replaying import state_at
+from apportion.adapters.past.snapshots import DiskSnapshots, record_hash
 from apportion.core.errors import ApportionError
 from apportion.core.events import EVENT_TYPES, ClockTick
 from tests.adapters.explained import RESERVED, played

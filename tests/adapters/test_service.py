@@ -14,9 +14,9 @@ import pytest
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog, MemoryPublisher
+from apportion.adapters.past.snapshots import DiskSnapshots
 from apportion.adapters.service import SchedulerService, Settings
 from apportion.adapters.service.ticking import wall_ms
-from apportion.adapters.snapshots import DiskSnapshots
 from apportion.core.decisions import RunPlaced, decode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import StoredBatch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from apportion.adapters.snapshots import DiskSnapshots
+from apportion.adapters.past.snapshots import DiskSnapshots
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.archiving import write
+from apportion.adapters.archiving.cutting.carrying import carry_out
+from apportion.adapters.archiving.cutting.plan import plan
+from apportion.adapters.archiving.writing import write
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import BusUnreachable, Connection
 from apportion.adapters.bus.cut import is_fenced
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.cli.main import run
-from apportion.adapters.cutting.carrying import carry_out
-from apportion.adapters.cutting.plan import plan
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.processes.home import Home
 from apportion.core.envelope import Record, StoredBatch
@@ -38,8 +38,8 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from apportion.adapters.bus.connection import Connection
-from apportion.adapters.cutting.carrying import carry_out
-from apportion.adapters.cutting.plan import plan
+from apportion.adapters.archiving.cutting.carrying import carry_out
+from apportion.adapters.archiving.cutting.plan import plan
 
 def after(step):
     if step == sys.argv[3]:

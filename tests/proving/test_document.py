@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from apportion.adapters.past.replaying import state_at
 from apportion.adapters.proving import document as documents
 from apportion.adapters.proving import signature
 from apportion.adapters.proving.document import Document, DocumentInvalid
@@ -18,7 +19,6 @@ from apportion.adapters.proving.holding import differs
 from apportion.adapters.proving.proof import prove
 from apportion.adapters.proving.signature import CannotSign, SignatureInvalid
 from apportion.adapters.proving.waypoints import Waypoint
-from apportion.adapters.replaying import state_at
 from apportion.adapters.simulation.driver import Logs
 from tests.projections.history import opened as story
 from tests.projections.history import simulated

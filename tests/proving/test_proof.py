@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from apportion.adapters import archiving, replaying
+from apportion.adapters.archiving import writing
 from apportion.adapters.bench.verify import opened as opened_archive
+from apportion.adapters.past import replaying
+from apportion.adapters.past.snapshots import DiskSnapshots, record_hash
 from apportion.adapters.proving import proof as proofs
 from apportion.adapters.proving.proof import Proof, WorkerDied, prove
 from apportion.adapters.proving.stretch import Point, join
 from apportion.adapters.proving.waypoints import Cut, Directory, Foreign, Waypoint, kept, newest, plan
 from apportion.adapters.simulation.driver import Logs
-from apportion.adapters.snapshots import DiskSnapshots, record_hash
 from apportion.core.decisions import RunPlaced, decode_batch, encode_batch
 from apportion.core.engine import Core
 from tests.projections.history import simulated
@@ -114,7 +115,7 @@ def test_processes_prove_it_side_by_side(logs: Logs, tmp_path: Path) -> None:
 
 def test_an_archive_is_proved_with_states_made_of_its_columns(logs: Logs, tmp_path: Path) -> None:
     place = tmp_path / "archive"
-    asyncio.run(archiving.write(Events(logs.records), Decisions(logs.batches), place, with_open_day=True))
+    asyncio.run(writing.write(Events(logs.records), Decisions(logs.batches), place, with_open_day=True))
 
     whole = proved(tmp_path, logs, workers=4, open_=partial(opened_archive, place))
 

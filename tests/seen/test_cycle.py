@@ -10,8 +10,8 @@ import pytest
 
 from apportion.adapters.cli.cycles import KINDS, answer_of
 from apportion.adapters.cli.output import Format, show
+from apportion.adapters.past.replaying import state_at
 from apportion.adapters.proving.waypoints import Waypoint
-from apportion.adapters.replaying import state_at
 from apportion.adapters.seen.cycle import NoSuchCycle, Told, budget_books, cycle_of
 from apportion.adapters.simulation.driver import Logs
 from apportion.core.decisions import AnyDecision, RunPlaced, decode_batch

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from apportion.adapters.past.replaying import state_at
 from apportion.adapters.proving.waypoints import Waypoint
-from apportion.adapters.replaying import state_at
 from apportion.adapters.seen import nodes, tree, work
 from apportion.adapters.seen.sight import Sight, sight_at
 from apportion.adapters.simulation.driver import Logs

@@ -20,8 +20,8 @@ from apportion.adapters.logs import heartbeats as code
 from apportion.adapters.logs.archive import segments_of
 from apportion.adapters.logs.columns import Sheet
 from apportion.adapters.logs.segments import Segment, read_decisions, read_sheet
+from apportion.adapters.past.replaying import Difference, OnProgress, Progress, core_from
 from apportion.adapters.processes.collector import without_collector
-from apportion.adapters.replaying import Difference, OnProgress, Progress, core_from
 from apportion.core.engine import Core
 from apportion.core.envelope import MAX_BODY_BYTES, Record, StoredBatch
 from apportion.core.errors import Divergence, InvariantBroken, LogMismatch

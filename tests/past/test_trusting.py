@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters import trusting
-from apportion.adapters.archiving import write
+from apportion.adapters.archiving.writing import write
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.logs import parts
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog, segments_of
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
 from apportion.adapters.logs.segments import read_sheet
-from apportion.adapters.replaying import Difference, state_and_position, state_at, verify
+from apportion.adapters.past import trusting
+from apportion.adapters.past.replaying import Difference, state_and_position, state_at, verify
+from apportion.adapters.past.snapshots import DiskSnapshots
+from apportion.adapters.past.trusting import columns_of, state_from
 from apportion.adapters.simulation.cluster import Layout, TimeSource
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.faults import ROUGH, Faults
 from apportion.adapters.simulation.world import World, WorldOptions
-from apportion.adapters.snapshots import DiskSnapshots
-from apportion.adapters.trusting import columns_of, state_from
 from apportion.core.engine import Core
 from apportion.core.envelope import subject_of
 from apportion.core.errors import ApportionError, LogMismatch

@@ -9,20 +9,20 @@ from typing import Any
 import duckdb
 import pytest
 
-from apportion.adapters import archiving
-from apportion.adapters.archiving import write
+from apportion.adapters.archiving import parquet, writing
+from apportion.adapters.archiving.checking import findings
+from apportion.adapters.archiving.writing import write
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.cli.main import run
-from apportion.adapters.logs import manifest, parquet, parts
+from apportion.adapters.logs import manifest, parts
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
-from apportion.adapters.logs.checking import findings
 from apportion.adapters.logs.claims import times
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
-from apportion.adapters.replaying import state_at, verify
+from apportion.adapters.past.replaying import state_at, verify
+from apportion.adapters.past.snapshots import DiskSnapshots
 from apportion.adapters.simulation.driver import Logs
-from apportion.adapters.snapshots import DiskSnapshots
 from apportion.core.decisions import decode_batch, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import StoredBatch
@@ -42,7 +42,7 @@ def history() -> Logs:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART_ITEMS", 400)
-    monkeypatch.setattr(archiving, "READ_EVENTS", 150)
+    monkeypatch.setattr(writing, "READ_EVENTS", 150)
 
 
 def logs(history: Logs, records: int | None = None, batches: int | None = None) -> Both:
@@ -131,7 +131,7 @@ def test_a_write_that_dies_at_any_file_is_taken_up_where_it_was(
             raise OSError(28, "No space left on device")
         real(path, data)
 
-    for module in (parts, manifest, archiving.DiskSnapshots.save.__globals__):
+    for module in (parts, manifest, writing.DiskSnapshots.save.__globals__):
         target = module if isinstance(module, dict) else vars(module)
         monkeypatch.setitem(target, "write_durably", dying)
     torn, deaths = tmp_path / "torn", 0

@@ -19,7 +19,7 @@ from apportion.adapters.bus.kept import Submitted
 from apportion.adapters.bus.shortening import STREAMS
 from apportion.adapters.logs import manifest
 from apportion.adapters.logs.manifest import DayEntry
-from apportion.adapters.snapshots import ARCHIVED, DiskSnapshots
+from apportion.adapters.past.snapshots import ARCHIVED, DiskSnapshots
 from apportion.core.engine import Core
 from apportion.core.errors import ApportionError, SnapshotInvalid
 

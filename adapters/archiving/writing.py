@@ -19,9 +19,9 @@ from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.claims import claimed_ms
 from apportion.adapters.logs.manifest import DayEntry, Manifest, day_of, day_text, file_entry, load, locked
 from apportion.adapters.logs.parts import DayParts, chain_end, sweep
-from apportion.adapters.replaying import OnProgress, Progress, state_and_position
+from apportion.adapters.past.replaying import OnProgress, Progress, state_and_position
+from apportion.adapters.past.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
 from apportion.adapters.service.recovery import StoredCycles
-from apportion.adapters.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
 from apportion.core.errors import LogMismatch, SnapshotInvalid

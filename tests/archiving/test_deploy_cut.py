@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.archiving import write
+from apportion.adapters.archiving.cutting.plan import plan
+from apportion.adapters.archiving.writing import write
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.kept import kept_record
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.cli.main import run
-from apportion.adapters.cutting.plan import plan
 from tests.adapters.test_deploy_nats import DEPLOY, ROLES, allowed, serving
 from tests.archived import played
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from apportion.adapters.archiving.cutting.plan import CutRefused, Plan, loaded, snapshot_of
 from apportion.adapters.bus.archived import Stream
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.decisions import NatsDecisionLog
 from apportion.adapters.bus.reader import NatsEventLog
-from apportion.adapters.cutting.plan import CutRefused, Plan, loaded, snapshot_of
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
-from apportion.adapters.replaying import Difference, OnProgress, Progress
-from apportion.adapters.trusting import state_from
+from apportion.adapters.past.replaying import Difference, OnProgress, Progress
+from apportion.adapters.past.trusting import state_from
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogGap
 

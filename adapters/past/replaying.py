@@ -219,7 +219,7 @@ async def state_and_position(
     from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 
     if isinstance(event_log, ArchiveEventLog) and isinstance(decision_log, ArchiveDecisionLog):
-        from apportion.adapters import trusting
+        from apportion.adapters.past import trusting
 
         return trusting.state_and_position(event_log.directory, to_seq, from_snapshot, progress)
     core, position = await through_archive(event_log, decision_log, to_seq, from_snapshot, progress)
@@ -243,7 +243,7 @@ async def through_archive(
     end_seq = records.until_seq if to_seq is None else min(to_seq, records.until_seq)
     if end_seq <= core.seq:
         return core, 0
-    from apportion.adapters import trusting
+    from apportion.adapters.past import trusting
 
     return await asyncio.to_thread(trusting.state_and_position, records.directory, end_seq, from_snapshot, progress)
 

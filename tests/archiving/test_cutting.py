@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.archiving import write
+from apportion.adapters.archiving.cutting.carrying import carry_out
+from apportion.adapters.archiving.cutting.plan import CutRefused, Plan, plan
+from apportion.adapters.archiving.cutting.proof import prove
+from apportion.adapters.archiving.writing import write
 from apportion.adapters.bus import topology
 from apportion.adapters.bus.archived import ArchiveMissing, joined_decisions, joined_events
 from apportion.adapters.bus.cut import declared
@@ -20,15 +23,12 @@ from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.bus.topology import TopologyError
 from apportion.adapters.cli.main import run
-from apportion.adapters.cutting.carrying import carry_out
-from apportion.adapters.cutting.plan import CutRefused, Plan, plan
-from apportion.adapters.cutting.proof import prove
 from apportion.adapters.logs.manifest import load
+from apportion.adapters.past.replaying import state_and_position, state_at, verify
+from apportion.adapters.past.snapshots import DiskSnapshots, WithArchived, record_hash
 from apportion.adapters.projector.building import open_or_build
-from apportion.adapters.replaying import state_and_position, state_at, verify
 from apportion.adapters.service import SchedulerService, Settings
 from apportion.adapters.service.recovery import restore
-from apportion.adapters.snapshots import DiskSnapshots, WithArchived, record_hash
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogGap, LogMismatch

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apportion.adapters import replaying
 from apportion.adapters.cli.proving import difference_lines
+from apportion.adapters.past import replaying
 from apportion.adapters.proving.versions import RELEASES, own_version, what_to_install
 from apportion.core.decisions import decode_batch, encode_batch
 from apportion.core.engine import Core

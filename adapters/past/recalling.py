@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from apportion.adapters.snapshots import ARCHIVED, DiskSnapshots, SnapshotMeta, WithArchived, record_hash
+from apportion.adapters.past.snapshots import ARCHIVED, DiskSnapshots, SnapshotMeta, WithArchived, record_hash
 
 if TYPE_CHECKING:
     from apportion.adapters.processes.home import Home
@@ -30,7 +30,7 @@ def kept_by(home: Home) -> WithArchived:
 
 async def newest(snapshots: DiskSnapshots | WithArchived, events: EventLog, seq: int, after_seq: int = 0) -> Recalled | None:
     """Return the newest snapshot of the log at or before ``seq``; None: there is none after ``after_seq``."""
-    from apportion.adapters.replaying import core_from
+    from apportion.adapters.past.replaying import core_from
     from apportion.core.errors import SnapshotInvalid
 
     if not any(after_seq < one <= seq for one in snapshots.seqs()):

@@ -6,10 +6,10 @@ much is kept; the next cut forgets it. It decides nothing.
 
 from __future__ import annotations
 
+from apportion.adapters.archiving.cutting.plan import Plan
 from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.kept import forget_but, keep
 from apportion.adapters.bus.shortening import OnStep, nothing, shorten_both
-from apportion.adapters.cutting.plan import Plan
 from apportion.adapters.logs.archive import ArchiveEventLog
 
 
