@@ -183,15 +183,18 @@ class Core:
         """Decide the pending cycle, fold its decisions, and return the exact bytes for DECISIONS."""
         return encode_batch(self._finish(self._decisions()))
 
-    def decide_unhashed(self) -> CycleBatch:
-        """Decide the pending cycle like ``decide``, for measurements that store nothing: the batch has no digest."""
-        return self._finish(self._decisions(), known_digest="")
+    def decide_unhashed(self, *, told: bool = True) -> CycleBatch:
+        """Decide the pending cycle like ``decide``, for measurements that store nothing: the batch has no digest.
 
-    def _decisions(self) -> Sequence[AnyDecision]:
+        With ``told=False`` it does not say either why workloads wait; all other decisions are the same.
+        """
+        return self._finish(self._decisions(told), known_digest="")
+
+    def _decisions(self, told: bool = True) -> Sequence[AnyDecision]:
         self._require_tick()
         self._require_chain()
         emit = emit_into(self.state)
-        run_cycle(self.state, emit)
+        run_cycle(self.state, emit, told=told)
         return emit.decisions
 
     def trust(self, body: bytes, *, check: bool = True, done: int = 0) -> None:

@@ -191,7 +191,8 @@ def _play(
     needs = StatedNeeds(core, history, basis, [event for event, _by in more])
     events = tuple(stated(core.time_ms, by, event, f"{MADE}.{event.workload}") for event, by in more)
     stop = (lambda: watch.over) if more else None
-    Play(history, needs, Change(events), watch.take, remake_all=True, pace=Coarser(core.time_ms), stop=stop).run(progress)
+    pace = Coarser(core.time_ms)
+    Play(history, needs, Change(events), watch.take, remake_all=True, told=bool(more), pace=pace, stop=stop).run(progress)
     return needs
 
 

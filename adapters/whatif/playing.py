@@ -77,7 +77,10 @@ class Played:
 
 @dataclass
 class Play:
-    """One play. ``remake_all``: no run is taken from history; ``compare``: count the cycles that differ from it."""
+    """One play. ``remake_all``: no run is taken from history; ``compare``: count the cycles that differ from it.
+
+    Who waits is told why only where ``told`` asks for it, or what is played is kept or compared: it changes nothing else.
+    """
 
     history: History
     needs: Needs
@@ -86,6 +89,7 @@ class Play:
     keep: Keep | None = None
     remake_all: bool = False
     compare: bool = False
+    told: bool = False
     pace: Pacing | None = None  # of the leader; None = as history's wrote its ticks
     stop: Callable[[], bool] | None = None  # ends the play after a cycle
     unwelcome: Callable[[Refused], None] | None = None  # is shown what the core refuses of the change itself
@@ -199,7 +203,7 @@ class Play:
             if self.keep is not None:
                 self.keep(records, None)
             return
-        batch = core.decide_unhashed()
+        batch = core.decide_unhashed(told=self.told or self.compare or self.keep is not None)
         self._played.cycles += 1
         if self.keep is not None:
             self.keep(records, StoredBatch(core.cycle, core.seq, encode_batch(batch)))

@@ -29,12 +29,16 @@ I64 = NDArray[np.int64]
 MANY = 32  # admissions that cost less as columns
 
 
-def run_cycle(state: State, emit: Emit) -> None:
-    """Emit all decisions of the cycle that the folded tick asks for."""
+def run_cycle(state: State, emit: Emit, *, told: bool = True) -> None:
+    """Emit all decisions of the cycle that the folded tick asks for; with ``told=False`` nobody is told why he waits.
+
+    What was told is looked at by nobody but who tells, so all other decisions, of later cycles too, are the same.
+    """
     shares = before_starts(state, emit)
     reservations = placing.place_all(state, emit, shares)
     funding.demote_spent(state, emit, shares)
-    explaining.explain(state, emit, shares, reservations)
+    if told:
+        explaining.explain(state, emit, shares, reservations)
 
 
 def before_starts(state: State, emit: Emit) -> Shares:

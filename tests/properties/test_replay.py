@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apportion.adapters.cycles.world import World
+from apportion.adapters.simulation.stated import Stated
 from apportion.core import events as ev
-from apportion.core.decisions import AnyDecision, decode_batch, encode_batch
+from apportion.core.decisions import AnyDecision, CycleBatch, PendingExplained, decode_batch, encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, encode, subject_of
 from apportion.core.errors import ApportionError, Divergence, LogGap, SnapshotInvalid
@@ -114,6 +115,48 @@ def test_nor_in_a_cluster_that_is_kept_busy(rule: dict[str, Any]) -> None:
         world.tick(MS_PER_HOUR // 8)
         fresh = Core.from_snapshot(world.core.snapshot())
         assert encode_batch(world.decide().batch) == encode_batch(fresh.decide_unhashed())
+
+
+class Twice(World):
+    """A world with a second core, which tells nobody why he waits."""
+
+    def __init__(self, nodes: int, seed: int) -> None:
+        self.silent = Core.new()
+        super().__init__(nodes, seed, movable=True)
+
+    def fold(self, event: Stated) -> None:
+        super().fold(event)
+        self.silent.fold(Record(self.silent.seq + 1, event.at_ms, event.subject, event.body))
+
+    def same(self) -> None:
+        """Decide with both."""
+        silent = self.silent.decide_unhashed(told=False)
+        assert (but_for_reasons(self.decide().batch), self.core.last_batch.books) == (list(silent.decisions), silent.books)  # type: ignore[union-attr]  # it has just decided
+
+
+def but_for_reasons(batch: CycleBatch) -> list[AnyDecision]:
+    """Return what was decided beside why workloads wait."""
+    return [decision for decision in batch.decisions if not isinstance(decision, PendingExplained)]
+
+
+def test_whether_they_are_told_why_they_wait_changes_nothing_else() -> None:
+    core = Core.new()
+    for record in told().records:
+        if core.fold(record):
+            batch, stored = core.decide_unhashed(told=False), decode_batch(told().batches[record.seq])
+            assert (list(batch.decisions), batch.books) == (but_for_reasons(stored), stored.books)
+
+
+@pytest.mark.parametrize("rule", [{}, {"backfill": "conservative", "backfill_depth": 100}, {"moves": "carry_out"}])
+def test_nor_does_it_where_hundreds_wait(rule: dict[str, Any]) -> None:
+    world = Twice(24, 6)
+    world.say(ev.PolicyActivated(pool=world.setting.pool, **rule))
+    world.submit(1_000)
+    for minute in range(24):
+        world.end(minute % 7)
+        world.submit(minute % 40)
+        world.tick(MS_PER_HOUR // 8)
+        world.same()
 
 
 @pytest.mark.parametrize("check", [True, False])
