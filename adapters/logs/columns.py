@@ -163,8 +163,6 @@ class Sheet:
         self.subjects, self.nodes = subjects, nodes
         self._expected = expected
         self._ids = _NOTHING  # until the bytes are wanted
-        self._others: dict[int, tuple[int, int, int, int]] = {}  # until a record is wanted
-        self._joined = b""
         self._section = section
         self._node_names, self._node_starts = _joined(nodes)
         sizes = self._numbers("fragment")
@@ -234,23 +232,14 @@ class Sheet:
 
     def record(self, position: int, first_seq: int) -> Record:
         """Return one record; ``first_seq`` is the first one's sequence."""
-        if not self._others:
-            self._others = self._spans()
-        span = self._others.get(position)
-        if span is not None:
-            who, stored_ms, start, end = span
-            return Record(first_seq + position, stored_ms, self.subjects[who], self._joined[start:end])
-        body, who = self._bodies(position, 1)[0].tobytes(), int(self.fields[code.WHO, position])
+        before = int(np.searchsorted(self.regular, position))
+        if before < len(self.regular) and self.regular[before] == position:
+            body = self._bodies(position, 1)[0].tobytes()
+        else:
+            end = int(self._other_ends[position - before])
+            body = self.bodies[end - int(self.lengths[position - before]) : end].tobytes()
+        who = int(self.fields[code.WHO, position])
         return Record(first_seq + position, int(self.fields[code.STORED_MS, position]), self.subjects[who], body)
-
-    def _spans(self) -> dict[int, tuple[int, int, int, int]]:
-        """Return subject, stored time, and place in ``bodies`` of each record that is kept as it was, by its position."""
-        self._joined = self.bodies.tobytes()
-        positions = np.flatnonzero(self.fields[code.REGULAR] == 0)
-        who, stored_ms = self.fields[code.WHO, positions].tolist(), self.fields[code.STORED_MS, positions].tolist()
-        ends = self._other_ends
-        spans = zip(who, stored_ms, (ends - self.lengths).tolist(), ends.tolist(), strict=True)
-        return dict(zip(positions.tolist(), spans, strict=True))
 
     def text(self, first_seq: int, start: int, count: int) -> Text:
         """Return ``count`` records from position ``start`` on, their bodies in one text; ``first_seq`` is the sheet's."""

@@ -94,7 +94,7 @@ class Lending:
         """Tell whether this state is one that the kernel knows."""
         state = self._state
         counters = state.counters
-        plain = not len(state.service) and not counters.decaying and not state.refused
+        plain = not len(state.service) and not counters.decaying
         return plain and bool(counters.opened) and not counters.tick_pending and reports.COMPILED
 
     def lend(self) -> kernel.World:
@@ -123,9 +123,10 @@ class Lending:
         )  # fmt: skip
 
     def _stacks(self) -> tuple[I64, U8]:
-        """Return the free rows of the tables, and no marks yet of renamed ones."""
+        """Return the free rows of the tables, and no marks yet of renamed ones: the same arrays again while they are as large."""
         size = max(lent.table.capacity for lent in self._lent)
-        self._free, self._renamed = np.zeros((kernel.OF, size), dtype=np.int64), np.zeros((kernel.OF, size), dtype=np.uint8)
+        if self._free.shape[1] != size:
+            self._free, self._renamed = np.zeros((kernel.OF, size), dtype=np.int64), np.zeros((kernel.OF, size), dtype=np.uint8)
         for table, used, of, keys in self._lent:
             self._free[of, : len(table.free)] = table.free
             self.n[used], self.n[used + 1] = table.used, len(table.free)
@@ -136,9 +137,10 @@ class Lending:
     def _queue(self) -> I64:
         """Return the queue and who waits by budget, with room for everybody, so that nobody goes the slow way for want of it."""
         state = self._state
-        waits = np.zeros((max(len(state.waits), state.workload.capacity), WAITS), dtype=np.int64)
-        waits[: len(state.waits)] = state.waits
-        state.waits = waits
+        if len(state.waits) < state.workload.capacity:
+            waits = np.zeros((state.workload.capacity, WAITS), dtype=np.int64)
+            waits[: len(state.waits)] = state.waits
+            state.waits = waits
         line = np.zeros((kernel.LINE, max(len(state.queue), state.workload.capacity, state.budget.capacity)), dtype=np.int64)
         line[kernel.LINE_ROW, : state.queued] = state.queue[: state.queued]
         line[kernel.LINE_ASK, : state.queued] = state.asks[: state.queued]
@@ -191,6 +193,7 @@ def _give_back(n: I64, lent: _Lent, free: I64, renamed: U8) -> None:
         return
     lent.keys.entered = int(n[lent.used + 2])
     rows = np.flatnonzero(renamed).tolist()
+    renamed[rows] = 0
     for row in rows:
         if table.keys[row]:
             del table.row_of[table.keys[row]]

@@ -109,32 +109,26 @@ class Stretches:
         made_ms = state.change.column("made_ms")[state.change.column("key_code") != 0]
         lending.n[effects.RETENTION_MS], lending.n[effects.PRUNE_EVERY_MS] = retention_ms, prune_ms
         lending.n[effects.CHANGES_UNTIL_MS] = int(made_ms.min()) + changes_ms if len(made_ms) else MAX_TIME_MS
-        while index < columns.count:
-            index, why = self._run(lending, columns, index, batches)
-            if why != stretch.RECORD:
-                break
-            if columns.kind(index) == stretch.SUBMITTED:
-                principal = state.principal.row_of[columns.record(index).subject.split(".")[2]]
-                if self.doors.learn(columns.record(index), principal):
-                    continue
-            if columns.kind(index) or not columns.introduce(self._told_of, index):
-                break
-        return index
+        return self._run(lending, columns, index, batches)
 
-    def _run(self, lending: Lending, columns: Columns, start: int, batches: Batches) -> tuple[int, int]:
-        """Lend the state to the kernel once: the position reached, and why it stopped there."""
-        state, n = self._state, lending.n
-        self._lane.subjects.sync()
-        columns.text = self._lane.subjects.text
+    def _run(self, lending: Lending, columns: Columns, start: int, batches: Batches) -> int:
+        """Lend the state to the kernel, until it stops at what it cannot be taught; returns the position reached."""
+        state, n, index, taken = self._state, lending.n, start, batches.taken
         world = lending.lend()
-        taken = batches.taken
-        n[effects.BATCH], n[effects.BATCHES] = taken, batches.most
-        reached = stretch.fold(
-            n, world, self._lane.numbers(), columns.data, columns.table, start, columns.count, columns.text, batches.data,
-            batches.table, self.doors.answers, self.doors.names, self.doors.slots,
-        )  # fmt: skip
-        why = int(n[effects.WHY])
-        lending.take(tick_pending=why in (stretch.BATCH, stretch.BROKEN))
+        n[effects.BATCH], n[effects.BATCHES], n[effects.WHY] = taken, batches.most, stretch.END
+        try:
+            while index < columns.count:
+                self._lane.subjects.sync()
+                columns.text = self._lane.subjects.text
+                index = stretch.fold(
+                    n, world, self._lane.numbers(), columns.data, columns.table, index, columns.count, columns.text, batches.data,
+                    batches.table, self.doors.answers, self.doors.names, self.doors.slots,
+                )  # fmt: skip
+                if n[effects.WHY] != stretch.RECORD or not self._learned(columns, index):
+                    break
+        finally:
+            why = int(n[effects.WHY])
+            lending.take(tick_pending=why in (stretch.BATCH, stretch.BROKEN))
         batches.taken, batches.done = int(n[effects.BATCH]), int(n[effects.DECISION]) if why == stretch.BATCH else 0
         if batches.taken > taken:
             self._chain(batches.batches[batches.taken - 1])
@@ -145,7 +139,16 @@ class Stretches:
         if why == stretch.BROKEN:
             ledger.check_conservation(state)
             raise ApportionError(f"at seq {state.counters.seq} the accounts do not add up, their check finds nothing: report it")
-        return reached, why
+        return index
+
+    def _learned(self, columns: Columns, index: int) -> bool:
+        """Tell whether the kernel can now go on with the record at which it stopped. Looks at nothing that is lent but what
+        the doors of pools depend on, which no record that the kernel takes has changed.
+        """
+        if columns.kind(index) == stretch.SUBMITTED:
+            record = columns.record(index)
+            return self.doors.learn(record, self._state.principal.row_of[record.subject.split(".")[2]])
+        return not columns.kind(index) and columns.introduce(self._told_of, index)
 
     def _chain(self, batch: StoredBatch) -> None:
         """Take the chain over the records from the last batch that was folded; frames made before it are in it."""
