@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from apportion.core.fold.text import Text
 
 TEXT_RECORDS = 8_192  # so few that their bytes are still near when they are read
+FEW = 16  # records that cost less by themselves than with all others of their segment
 
 
 def segments_of(directory: Path, kind: Kind) -> list[Segment]:
@@ -64,6 +65,12 @@ class ArchiveEventLog:
     async def read(self, after_seq: int, limit: int) -> list[Record]:
         """Return up to ``limit`` records after ``after_seq``, none at the end. Raises ``LogMismatch`` on damage."""
         records: list[Record] = []
+        if 0 < limit <= FEW and not self._is_loaded(after_seq):
+            while len(records) < limit and after_seq + len(records) < await self.last_seq():
+                text = self.text(after_seq + len(records), after_seq + limit)
+                records += text.records(0, text.count)
+            if records:
+                return records
         for start, segment_records in self._from(after_seq):
             records += segment_records[start : start + limit - len(records)]
             if len(records) >= limit:
@@ -99,6 +106,9 @@ class ArchiveEventLog:
     def forget(self) -> None:
         """Let go of the segment in memory."""
         self._loaded, self._sheet = (-1, []), None
+
+    def _is_loaded(self, after_seq: int) -> bool:
+        return self._loaded[0] == bisect_right(self._segments, after_seq, key=_last_of)
 
     def _from(self, after_seq: int) -> Iterator[tuple[int, list[Record]]]:
         """Yield each segment's records from ``after_seq`` on, with the position of the first that is wanted."""

@@ -17,7 +17,7 @@ from apportion.core.errors import LogMismatch, SnapshotInvalid
 from apportion.core.ports import EventLog
 
 LEAST_RECORDS = 100_000  # of a stretch: below, the start of a process costs more than it saves
-STRETCHES_PER_WORKER = 4  # so that nobody waits long for the last one
+STRETCHES_PER_WORKER = 8  # so that nobody waits long for the last one
 
 
 class Waypoint(NamedTuple):

@@ -32,9 +32,9 @@ def filled(count: int, log: MemoryEventLog | None = None) -> MemoryEventLog:
     return log
 
 
-async def events_in(directory: Path) -> list[Any]:
+async def events_in(directory: Path, at_once: int = 77) -> list[Any]:
     log, found = ArchiveEventLog(directory), []
-    while more := await log.read(len(found), 77):
+    while more := await log.read(len(found), at_once):
         found += more
     return found
 
@@ -52,7 +52,8 @@ def test_an_archive_grows_by_whole_files_and_reads_as_the_log(tmp_path: Path, ru
         filled(40, events)
         await decisions.commit(b"last", 300, 130)
         assert await export(events, decisions, tmp_path) == (290, 131)
-        assert await events_in(tmp_path) == await events.read(0, 1_000)
+        for at_once in (1, 7, 77):
+            assert await events_in(tmp_path, at_once) == await events.read(0, 1_000)
         assert [record for some in ArchiveEventLog(tmp_path).records(17) for record in some] == await events.read(17, 1_000)
         assert await ArchiveDecisionLog(tmp_path).read(0, 1_000) == await decisions.read(0, 1_000)
         after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
