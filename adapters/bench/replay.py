@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,8 +33,9 @@ from apportion.adapters.logs.parts import DayParts, chain_end
 from apportion.adapters.logs.segments import read_sheet
 from apportion.adapters.past.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
 from apportion.adapters.past.trusting import state_from
+from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.simulation.cluster import Layout
-from apportion.adapters.simulation.driver import Logs, Simulation
+from apportion.adapters.simulation.driver import Logs, Simulation, numbered
 from apportion.adapters.simulation.stated import Stated
 from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.core.engine import Core
@@ -59,20 +60,31 @@ class Streamed(Logs):
         self._state: tuple[FileEntry, str] | None = None  # the snapshot of the day's end, and its digest
         self._parts: tuple[DayParts, DayParts] | None = None
 
-    def append(self, event: Stated) -> Record:
-        """Append an event; the first of a day closes the one before."""
-        if self._parts is None or day_of(event.at_ms) > self._day:
-            self.close()
-            self._day, self._first_seq = day_of(event.at_ms), self._seq + 1
-            name = day_text(self._day)
-            self._parts = (
-                DayParts(self.directory, "events", name, chain_end(self.manifest, "events")),
-                DayParts(self.directory, "decisions", name, chain_end(self.manifest, "decisions")),
-            )
-        self._seq, self._last_ms = self._seq + 1, max(self._last_ms, event.at_ms)
-        record = self._last = Record(self._seq, event.at_ms, event.subject, event.body)
-        self._parts[0].add([record])
-        return record
+    def append(self, events: Iterable[Stated]) -> list[Record]:
+        """Append events; the first of a day closes the one before."""
+        records = numbered(events, self._seq + 1)
+        latest_ms = max((record.stored_ms for record in records), default=0)
+        if self._parts is not None and day_of(latest_ms) <= self._day:
+            self._keep(self._parts[0], records, latest_ms)
+            return records
+        for record in records:
+            if self._parts is None or day_of(record.stored_ms) > self._day:
+                self.close()
+                self._parts = self._opened(day_of(record.stored_ms))
+            self._keep(self._parts[0], [record], record.stored_ms)
+        return records
+
+    def _keep(self, parts: DayParts, records: list[Record], latest_ms: int) -> None:
+        if records:
+            parts.add(records)
+            self._seq, self._last, self._last_ms = records[-1].seq, records[-1], max(self._last_ms, latest_ms)
+
+    def _opened(self, day: int) -> tuple[DayParts, DayParts]:
+        self._day, self._first_seq, name = day, self._seq + 1, day_text(day)
+        return (
+            DayParts(self.directory, "events", name, chain_end(self.manifest, "events")),
+            DayParts(self.directory, "decisions", name, chain_end(self.manifest, "decisions")),
+        )
 
     def store(self, input_seq: int, body: bytes) -> None:
         """Append a batch."""
@@ -157,7 +169,8 @@ def _generate(directory: Path, days: int, nodes: int, beat_s: int, seed: int) ->
     logs = Streamed(directory=directory)
     simulation = Simulation(World(jobs, options), logs=logs)
     for day in range(1, days + 1):
-        simulation.run(options.start_ms + day * MS_PER_DAY - 1)
+        with without_collector():
+            simulation.run(options.start_ms + day * MS_PER_DAY - 1)
         logs.keep_state(simulation.core)
         sys.stderr.write(f"generated day {day} of {days}, seq {simulation.core.seq:,}\n")
     logs.close()

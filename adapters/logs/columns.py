@@ -29,6 +29,7 @@ LEVEL = 6
 SPEAKERS_MOST = 32_768  # with a node: the header that names them stays far below what is read of one
 NODE_BYTES_MOST = 128  # as in the core: no node has a longer name
 _NODE = code.NODE.tobytes()
+_NODE_STANDS = 9 + 13  # of a heartbeat of these centuries: its instant has thirteen digits
 _NODE_BEGINS = 9 + code.MOST_DIGITS  # at most, after `{"at_ms":` and a number
 _NONE = np.zeros(0, dtype=np.int64)
 _NOTHING = np.zeros(0, dtype=np.uint8)
@@ -85,7 +86,7 @@ def _joined(nodes: Sequence[str]) -> tuple[code.U8, code.I64]:
 def sections(records: Sequence[Record], speakers: dict[Speaker, int]) -> tuple[Expected, Sections]:
     """Return the sections of a segment of ``records``; ``speakers`` is filled with who speaks in them, numbered."""
     fields = np.zeros((code.FIELDS, len(records)), dtype=np.int64)
-    fields[code.WHO] = [_number_of(record, speakers) for record in records]
+    fields[code.WHO] = _numbered(records, speakers)
     fields[code.STORED_MS] = [record.stored_ms for record in records]
     bodies = [record.body for record in records]
     lengths = np.array([len(body) for body in bodies], dtype=np.int64)
@@ -122,6 +123,25 @@ def sections(records: Sequence[Record], speakers: dict[Speaker, int]) -> tuple[E
     }
     packed = {name: code.pack(np.ascontiguousarray(values)).tobytes() for name, values in found.items()}
     return expected, {name: deflated(text) for name, text in (packed | texts).items()}
+
+
+def _numbered(records: Sequence[Record], speakers: dict[Speaker, int]) -> list[int]:
+    """Return the number of who speaks in each record.
+
+    One that begins as the last of its subject did, up to the end of the node's name, is by the same speaker: no name is read.
+    """
+    known: dict[str, tuple[bytes, int]] = {}
+    unknown = (b"", -1)
+    found = []
+    for record in records:
+        named, number = known.get(record.subject, unknown)
+        if number < 0 or not record.body.startswith(named, _NODE_STANDS):
+            number = _number_of(record, speakers)
+            node = node_of(record)
+            if record.body.startswith(_NODE, _NODE_STANDS) and (record.subject, node) in speakers:
+                known[record.subject] = _NODE + node.encode() + b'"', number
+        found.append(number)
+    return found
 
 
 def _number_of(record: Record, speakers: dict[Speaker, int]) -> int:

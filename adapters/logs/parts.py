@@ -6,7 +6,7 @@ others: equal content has an equal name. Nothing here belongs to the archive bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -31,10 +31,15 @@ class DayParts:
         self.count = 0
         self.files: list[FileEntry] = []
 
-    def add(self, items: Iterable[Record] | Iterable[StoredBatch]) -> None:
+    def add(self, items: Sequence[Record] | Sequence[StoredBatch]) -> None:
         """Take what follows."""
+        size = sum([len(item.body) for item in items])
+        if len(self._items) + len(items) < PART_ITEMS and self._bytes + size < PART_BODY_BYTES:
+            self._items += items  # type: ignore[operator]  # one kind per instance
+            self._bytes += size
+            return
         for item in items:
-            self._items.append(item)  # type: ignore[arg-type]  # one kind per instance
+            self._items.append(item)  # type: ignore[arg-type]  # as above
             self._bytes += len(item.body)
             if len(self._items) >= PART_ITEMS or self._bytes >= PART_BODY_BYTES:
                 self._write()

@@ -22,6 +22,11 @@ Arrive = Callable[[list[Stated], int], Iterable[Stated]]
 Watch = Callable[[CycleBatch], None]
 
 
+def numbered(events: Iterable[Stated], first_seq: int) -> list[Record]:
+    """Return events as records ``first_seq`` and on."""
+    return [Record(seq, *event) for seq, event in enumerate(events, first_seq)]
+
+
 @dataclass
 class Logs:
     """EVENTS and DECISIONS of a simulation, as the two streams would hold them."""
@@ -29,11 +34,11 @@ class Logs:
     records: list[Record] = field(default_factory=list)
     batches: list[StoredBatch] = field(default_factory=list)
 
-    def append(self, event: Stated) -> Record:
-        """Append an event to EVENTS; its stored time is its own, as if the server's clock were the simulation's."""
-        record = Record(len(self.records) + 1, event.at_ms, event.subject, event.body)
-        self.records.append(record)
-        return record
+    def append(self, events: Iterable[Stated]) -> list[Record]:
+        """Append events to EVENTS; the stored time of each is its own, as if the server's clock were the simulation's."""
+        records = numbered(events, len(self.records) + 1)
+        self.records += records
+        return records
 
     def store(self, input_seq: int, body: bytes) -> None:
         """Append a batch to DECISIONS."""
@@ -46,10 +51,11 @@ class Passing(Logs):
 
     events: int = 0
 
-    def append(self, event: Stated) -> Record:
-        """Number an event."""
-        self.events += 1
-        return Record(self.events, event.at_ms, event.subject, event.body)
+    def append(self, events: Iterable[Stated]) -> list[Record]:
+        """Number events."""
+        records = numbered(events, self.events + 1)
+        self.events += len(records)
+        return records
 
     def store(self, input_seq: int, body: bytes) -> None:
         """Let it pass."""
@@ -83,7 +89,7 @@ class Simulation:
         events: Iterable[Stated] = self.world.advance(until_ms)
         if self.arrive is not None:
             events = self.arrive(list(events), until_ms)
-        records, at = [self.logs.append(event) for event in events], 0
+        records, at = self.logs.append(events), 0
         while at < len(records):
             at = self.core.fold_many(records, at)
             if self.core.tick_pending:
@@ -92,7 +98,8 @@ class Simulation:
         due = self.every_interval or (due_ms is not None and due_ms <= until_ms)
         if not due and not self.core.dirty:
             return
-        if self.core.fold(self.logs.append(tick_event(until_ms, self.core.cycle + 1))):
+        [tick] = self.logs.append([tick_event(until_ms, self.core.cycle + 1)])
+        if self.core.fold(tick):
             self._decide()
 
     def _decide(self) -> None:

@@ -10,7 +10,6 @@ from apportion.adapters.simulation.people import CALM
 from apportion.adapters.simulation.trouble import QUIET
 from apportion.core.decisions import Rejected, RunClosed, RunPlaced, WorkloadRejected, decode_batch
 from apportion.core.engine import Core
-from apportion.core.envelope import Record
 from tests.simulation.worlds import HOUR_MS, MINUTE_MS, Setting, play, world_of
 
 STORMS = [
@@ -113,10 +112,10 @@ def test_equal_seeds_give_equal_bytes_whatever_the_stored_times() -> None:
 class _Shifted(Logs):
     """A log whose server has another clock; in stated time that must not matter."""
 
-    def append(self, event):  # type: ignore[no-untyped-def]
-        record = super().append(event)
-        self.records[-1] = Record(record.seq, 7 * record.seq, record.subject, record.body)
-        return self.records[-1]
+    def append(self, events):  # type: ignore[no-untyped-def]
+        records = [record._replace(stored_ms=7 * record.seq) for record in super().append(events)]
+        self.records[len(self.records) - len(records) :] = records
+        return records
 
 
 def test_a_snapshot_anywhere_continues_to_the_same_state() -> None:
