@@ -21,8 +21,8 @@ from apportion.core.reasons import OTHERS_WISH, RESUMABLE, Outcome, Payer, Pendi
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, OUTCOMES, PENDING_CODE
 from apportion.core.state.keyindex import KeyIndex
-from apportion.core.state.queue import rebuild_untold
-from apportion.core.state.state import WAITS, State
+from apportion.core.state.queue import empty_waits, rebuild_untold
+from apportion.core.state.state import State
 from apportion.core.state.table import Table, key_codes
 from apportion.core.state.unsettled import rebuild_unsettled
 
@@ -138,7 +138,7 @@ class Lending:
         """Return the queue and who waits by budget, with room for everybody, so that nobody goes the slow way for want of it."""
         state = self._state
         if len(state.waits) < state.workload.capacity:
-            waits = np.zeros((state.workload.capacity, WAITS), dtype=np.int64)
+            waits = empty_waits(state.workload.capacity)
             waits[: len(state.waits)] = state.waits
             state.waits = waits
         line = np.zeros((kernel.LINE, max(len(state.queue), state.workload.capacity, state.budget.capacity)), dtype=np.int64)

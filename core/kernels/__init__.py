@@ -2,7 +2,7 @@
 silent when a helper lives elsewhere).
 
 ``@njit(cache=True)`` only: no fastmath, no parallel, no floats, no allocation that outlives the call unless it is the
-result. (``reports`` compiles its helpers ``bare``, without counting references to the arrays they are given: called thirty times
-per report, they spent half of its time on that.) Branches about what to do stay in Python; loops about how much stay here. Each
-docstring tells the naive equivalent, which lives in ``tests/core/oracles.py``.
+result. (Helpers that are called at each of many thousand steps are ``bare``, without counting references to the arrays they are
+given: half of the time of ``reports``, and of ten thousand starts, went into that.) Branches about what to do stay in Python;
+loops about how much stay here. Each docstring tells the naive equivalent, which lives in ``tests/core/oracles.py``.
 """

@@ -95,18 +95,20 @@ class Turn:
             return kept[self.pool]
         node, gpu, spare = state.node, state.gpu, state.memo.spare_stocks.get(self.pool)
         if spare is not None and len(spare.used) == gpu.used and len(spare.free) == node.used:
-            free, part, last, lowest, used, used_mib = spare[:6]
+            free, part, last, lowest, used, used_mib, shelves = spare[:7]
         else:
             free, part, last = (np.empty(node.used, dtype=np.int64) for _column in range(3))
             lowest = np.empty(MAX_NODE_GPUS + 1, dtype=np.int64)
             used, used_mib = (np.empty(gpu.used, dtype=np.int64) for _column in range(2))
+            shelves = np.empty(-(-node.used // serve.SHELF), dtype=np.int64)
         used[:], used_mib[:] = gpu.column("used_milli"), gpu.column("used_memory_mib")
         free_milli = room_kernels.measure_free(
             self.pool, node.used, node.pool, node.first_gpu, node.gpus, used, gpu.out, gpu.held_by, free, part, last, lowest
         )
+        serve.fill_shelves(part, shelves)
         kept_for = self.reservations  # whoever asks puts in his own
         made = serve.Stock(
-            free, part, last, lowest, used, used_mib, gpu.out, gpu.held_by, gpu.node, node.first_gpu, node.gpus,
+            free, part, last, lowest, used, used_mib, shelves, gpu.out, gpu.held_by, gpu.node, node.first_gpu, node.gpus,
             node.gpu_memory_mib, kept_for.until_ms, kept_for.holder, kept_for.closes_ms,
         )  # fmt: skip
         state.memo.spare_stocks[self.pool] = made

@@ -60,6 +60,13 @@ def insert_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     state.untold.add_all(made[(table.reason[made] == 0) | (table.funded_ms[made] > 0)].tolist())
 
 
+def empty_waits(rows: int) -> NDArray[np.int64]:
+    """Return the waits of nobody, where each row is one cache line; NumPy may begin an array in the middle of one."""
+    cells = np.zeros(WAITS * (rows + 1), dtype=np.int64)
+    first = -cells.__array_interface__["data"][0] // cells.itemsize % WAITS
+    return cells[first : first + WAITS * rows].reshape(rows, WAITS)
+
+
 def _make_room(state: State, count: int) -> None:
     table = state.workload
     _take_back(state)
@@ -67,7 +74,7 @@ def _make_room(state: State, count: int) -> None:
         state.queue = np.concatenate((state.queue, np.zeros_like(state.queue)))
         state.asks = np.concatenate((state.asks, np.zeros_like(state.asks)))
     if table.capacity > len(state.waits):
-        waits = np.zeros((table.capacity, WAITS), dtype=np.int64)
+        waits = empty_waits(table.capacity)
         waits[: len(state.waits)] = state.waits
         state.waits = waits
     lines = state.budget.capacity

@@ -26,7 +26,8 @@ from apportion.core.policy.funding import Shares, shares_of
 from apportion.core.policy.reserving import Reservations, expected_ends, free_times
 from apportion.core.policy.turn import Turn
 from apportion.core.state import bulk, schema
-from apportion.core.state.state import State
+from apportion.core.state.queue import empty_waits
+from apportion.core.state.state import WAITS, State
 from apportion.core.state.wishes import ANYWHERE, NO_ARRAY
 from apportion.core.units import MILLI, MS_PER_HOUR, NEVER_MS
 from tests.core import oracles
@@ -59,15 +60,39 @@ def measured(cluster: Cluster, used: I64, until_ms: I64, holder: I64, closes_ms:
         np.zeros((1, most + 1), dtype=np.int64), NO_ARRAY, NO_ARRAY, np.zeros(4, dtype=np.int64), NO_ARRAY, NO_ARRAY,
     )  # fmt: skip
     stock = serve.Stock(
-        free, part, last, lowest, used.copy(), np.zeros_like(used), cluster.out, cluster.held, node_of, cluster.node_first,
-        cluster.node_gpus, memory_mib, until_ms, holder, closes_ms,
+        free, part, last, lowest, used.copy(), np.zeros_like(used), np.empty(-(-nodes // serve.SHELF), dtype=np.int64),
+        cluster.out, cluster.held, node_of, cluster.node_first, cluster.node_gpus, memory_mib, until_ms, holder, closes_ms,
     )  # fmt: skip
     made.sums[0] = room.measure_free(
         0, nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, used, cluster.out, cluster.held, free, part, last,
         lowest,
     )  # fmt: skip
+    serve.fill_shelves(part, stock.shelves)
     serve.measure_classes(free, part, last, until_ms, closes_ms, instants_ms, made.nodes, made.shared)
     return made, stock
+
+
+@settings(quick, max_examples=20)
+@given(st.randoms(use_true_random=False), st.integers(1, 3 * serve.SHELF))
+def test_fractions_fill_many_shelves_as_find_gpus_finds(dice: st.random.Random, nodes: int) -> None:
+    gpus, zeros = 2 * nodes, np.zeros(2 * nodes, dtype=np.int64)
+    used = column([dice.choice([0, 1_000, 1_000, 1_000, 750, 500, 250]) for _ in range(gpus)])
+    pools = column([dice.randrange(8) // 7 for _ in range(nodes)])
+    first, nobody = np.arange(0, gpus, 2), np.zeros(nodes, dtype=np.int64)
+    cluster = Cluster(pools, first, np.full(nodes, 2), nobody, used, zeros, zeros)
+    made, stock = measured(cluster, used, nobody, nobody, nobody)
+    for _ in range(12):
+        each, found, wanted = dice.choice([250, 500, 600, 750]), np.zeros(72, dtype=np.int64), np.zeros(72, dtype=np.int64)
+        count = pack.find_gpus(
+            0, 1, each, 0, 0, 0, -1, nodes, pools, first, cluster.node_gpus, stock.memory_mib, nobody, stock.used, stock.used_mib,
+            zeros, zeros, *ANYWHERE, NO_ARRAY, wanted,
+        )  # fmt: skip
+
+        assert serve.pick_gpus(stock, made.nodes, 0, 1, each, NEVER_MS, found, 0) == count
+        assert found[:count].tolist() == wanted[:count].tolist()
+        serve.take_gpus(stock, made, found[:count], each)
+        anew, fresh = measured(cluster, stock.used, nobody, nobody, nobody)
+        assert (made.shared.tolist(), stock.shelves.tolist()) == (anew.shared.tolist(), fresh.shelves.tolist())
 
 
 @settings(quick, max_examples=150)
@@ -99,7 +124,7 @@ def test_starts_take_what_find_gpus_finds_and_leave_what_measuring_anew_finds(
         anew, fresh = measured(cluster, stock.used, until_ms, holder, closes_ms)
         assert made.nodes.tolist() == anew.nodes.tolist()
         assert (made.shared.tolist(), int(made.sums[0])) == (anew.shared.tolist(), int(anew.sums[0]))
-        for name in ("free", "part", "last"):
+        for name in ("free", "part", "last", "shelves"):
             assert getattr(stock, name).tolist() == getattr(fresh, name).tolist(), name
         assert (stock.lowest <= fresh.lowest).all()
     other_ms = column([data.draw(instant) for _ in range(cluster.nodes)])
@@ -108,6 +133,14 @@ def test_starts_take_what_find_gpus_finds_and_leave_what_measuring_anew_finds(
     serve.measure_classes(stock.free, stock.part, stock.last, other_ms, closes_ms, anew.instants_ms, by_class, shared)
     assert (by_class.tolist(), shared.tolist()) == (anew.nodes.tolist(), anew.shared.tolist())
     assert stock.last.tolist() == fresh.last.tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 64, 1_000])
+def test_who_waits_stands_in_one_cache_line(rows: int) -> None:
+    waits = empty_waits(rows)
+
+    assert (waits.shape, waits.flags.c_contiguous, int(np.abs(waits).sum())) == ((rows, WAITS), True, 0)
+    assert waits.ctypes.data % (WAITS * waits.itemsize) == 0
 
 
 @quick

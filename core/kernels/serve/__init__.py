@@ -25,6 +25,7 @@ from apportion.core.kernels.serve.columns import (
     KEPT,
     NODES,
     OPEN,
+    SHELF,
     STUCK,
     UNFIT,
     Ends,
@@ -53,12 +54,13 @@ from apportion.core.kernels.serve.order import children, choose_above, choose_al
 from apportion.core.kernels.serve.places import add_end, first_in_line, link_ends, place
 from apportion.core.kernels.serve.shapes import may_fit, note, says_over_ms, was_tried
 from apportion.core.kernels.serve.starts import start_all, start_funded
-from apportion.core.kernels.serve.stock import pick_gpus, take_gpus
+from apportion.core.kernels.serve.stock import fill_shelves, pick_gpus, take_gpus
 
 __all__ = [
     "ABOVE_ALLOWANCE", "BALANCE_SPENT", "BOUND", "BUDGET_CLOSED", "EACH", "FULL", "IDLE_CYCLES", "KEPT", "NODES", "OPEN", "OUT",
-    "STUCK", "UNFIT", "UNSEEN", "WITHIN_ALLOWANCE", "Ends", "Jobs", "Lines", "Places", "Room", "Runs", "Starts", "Stock", "Tried",
-    "add_end", "children", "choose_above", "choose_all", "fair_order", "first_in_line", "fundable", "funded_since", "keep_ahead",
-    "link_ends", "look_and_choose", "may_fit", "measure_classes", "measure_freed", "next_ahead", "next_leaf", "note", "note_stuck",
-    "pick_gpus", "place", "rule_out", "says_over_ms", "start_all", "start_funded", "take_gpus", "was_tried",
+    "SHELF", "STUCK", "UNFIT", "UNSEEN", "WITHIN_ALLOWANCE", "Ends", "Jobs", "Lines", "Places", "Room", "Runs", "Starts", "Stock",
+    "Tried", "add_end", "children", "choose_above", "choose_all", "fair_order", "fill_shelves", "first_in_line", "fundable",
+    "funded_since", "keep_ahead", "link_ends", "look_and_choose", "may_fit", "measure_classes", "measure_freed", "next_ahead",
+    "next_leaf", "note", "note_stuck", "pick_gpus", "place", "rule_out", "says_over_ms", "start_all", "start_funded", "take_gpus",
+    "was_tried",
 ]  # fmt: skip

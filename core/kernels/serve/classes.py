@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.ahead": "856ff3ba5fff", "serve.columns": "269d43e11588", "serve.shapes": "0872fb2fb6bd"
+    "serve.ahead": "21576607fea9", "serve.columns": "3e45d70c6fc9", "serve.shapes": "16a475a048d9"
 }  # fmt: skip
 
 

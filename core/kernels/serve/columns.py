@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 I64 = NDArray[np.int64]
 
 WHOLE = 1_000
+SHELF = 64  # nodes that are passed over at once where none of them has enough left of a GPU
 FEW = 32  # rows that are sorted by insertion
 PENDING = 2  # workload.state
 # columns of ``Jobs.waits``; what he needs of a node: GPUs, 0 = a fraction of one, -1 = something else beside them
@@ -114,6 +115,7 @@ class Stock(NamedTuple):
     lowest: I64  # per number k: no lower node of the pool has exactly k whole GPUs free
     used: I64  # per GPU: milli, and memory by fractions
     used_mib: I64
+    shelves: I64  # the most of ``part`` per ``SHELF`` nodes, which stand on one
     out: I64  # columns of GPUs and of nodes
     held: I64
     node_of: I64

@@ -37,7 +37,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "269d43e11588", "serve.order": "85a045ba3b27", "serve.places": "ec9b8502a9c7", "serve.shapes": "0872fb2fb6bd"
+    "serve.columns": "3e45d70c6fc9", "serve.order": "a0b85a332f46", "serve.places": "9bf7032b73dc", "serve.shapes": "16a475a048d9"
 }  # fmt: skip
 
 UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be

@@ -17,7 +17,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "269d43e11588"
+    "serve.columns": "3e45d70c6fc9"
 }  # fmt: skip
 
 PLACED, STARTED, UNFUNDED = 1, 2, 2  # run.state, run.payer

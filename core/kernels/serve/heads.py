@@ -38,7 +38,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "269d43e11588", "serve.money": "da4ff2c4a25d", "serve.order": "85a045ba3b27", "serve.shapes": "0872fb2fb6bd"
+    "serve.columns": "3e45d70c6fc9", "serve.money": "337c9fff4fa6", "serve.order": "a0b85a332f46", "serve.shapes": "16a475a048d9"
 }  # fmt: skip
 
 

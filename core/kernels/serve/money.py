@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.serve.columns import BUDGET, EACH, MIN_RUNTIME_MS, NODES, Jobs, Lines
 from apportion.core.kernels.serve.shapes import milli_of
 
@@ -17,14 +18,14 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "269d43e11588", "serve.shapes": "0872fb2fb6bd"
+    "bare": "aaaf19105a01", "serve.columns": "3e45d70c6fc9", "serve.shapes": "16a475a048d9"
 }  # fmt: skip
 
 ALL_US = 1 << 62  # more than anybody has
 IDLE_CYCLES, BUDGET_CLOSED, BALANCE_SPENT, ABOVE_ALLOWANCE, WITHIN_ALLOWANCE = range(5)  # what ``fundable`` answers
 
 
-@njit(cache=True)
+@bare
 def verdict(
     min_runtime_ms: int, closed: int, left_us: int, milli: int, running_milli: int, allowance_milli: int
 ) -> int:

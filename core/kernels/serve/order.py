@@ -12,13 +12,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.serve.columns import Lines
 
 I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "269d43e11588"
+    "bare": "aaaf19105a01", "serve.columns": "3e45d70c6fc9"
 }  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def children(rows: int, pool: int, of_pool: I64, parent: I64, first_child: I64, 
             first_child[parent[row]] = row
 
 
-@njit(cache=True)
+@bare
 def best_child(
     first: int, next_sibling: I64, children: I64, weight: I64, best: I64, ready: I64, allowed: I64, taken: I64
 ) -> int:  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.serve.columns import EACH, LEFT_MS, NODES, WHOLE, WISH, Jobs, Room, Tried
 from apportion.core.units import BUCKET_MS, NEVER_MS, UNKNOWN_RUNTIME_MS
 
@@ -20,7 +21,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "269d43e11588"
+    "bare": "aaaf19105a01", "serve.columns": "3e45d70c6fc9"
 }  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def milli_of(waits: I64, row: int) -> int:
     return waits[row, NODES] * waits[row, EACH]
 
 
-@njit(cache=True)
+@bare
 def class_ending(instants_ms: I64, end_ms: int) -> int:
     """Return how many of the ascending instants are before ``end_ms``: the class of who ends then."""
     low, high = 0, len(instants_ms)
@@ -50,7 +51,7 @@ def class_ending(instants_ms: I64, end_ms: int) -> int:
     return low
 
 
-@njit(cache=True)
+@bare
 def has_room(nodes: int, milli_per_node: int, counts: I64, shared_milli: int) -> bool:
     """Tell whether a shape without wishes may fit, by how many nodes have how much."""
     if milli_per_node < WHOLE:
@@ -98,7 +99,7 @@ def note(tried: Tried, nodes: int, milli_per_node: int, wish: int, end_ms: int) 
     tried.counts[0] += 1
 
 
-@njit(cache=True)
+@bare
 def among(shapes: I64, count: int, nodes: int, each: int, wish: int, instants_ms: I64, class_: int) -> bool:
     """Tell whether a shape found no place for somebody from whom no more nodes are kept."""
     for k in range(count):

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.serve.classes import keep_nodes, with_holder
 from apportion.core.kernels.serve.columns import (
     BOUND,
@@ -23,6 +24,7 @@ from apportion.core.kernels.serve.columns import (
     LEFT_MS,
     MIN_RUNTIME_MS,
     NODES,
+    NOT_BEFORE_MS,
     OPEN,
     SCATTERED,
     STUCK,
@@ -53,9 +55,10 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.classes": "16ebbdf184ad", "serve.columns": "269d43e11588", "serve.depth": "7718797f3794", "serve.freed": "ed3676acabbc",
-    "serve.heads": "c542497b72c8", "serve.money": "da4ff2c4a25d", "serve.order": "85a045ba3b27", "serve.places": "ec9b8502a9c7",
-    "serve.shapes": "0872fb2fb6bd", "serve.stock": "0b7e80d36ad0",
+    "bare": "aaaf19105a01", "serve.classes": "a1075a7ffebc", "serve.columns": "3e45d70c6fc9",
+    "serve.depth": "16545358dd76", "serve.freed": "3a543a1f1e59",
+    "serve.heads": "48c281be94f3", "serve.money": "337c9fff4fa6", "serve.order": "a0b85a332f46", "serve.places": "9bf7032b73dc",
+    "serve.shapes": "16a475a048d9", "serve.stock": "915d2a5b1dca",
 }  # fmt: skip
 
 
@@ -93,7 +96,7 @@ def _listable(jobs: Jobs, starts: Starts, row: int) -> bool:
     return count < len(starts.workload) and starts.first[count] + needed <= len(starts.gpus)
 
 
-@njit(cache=True)
+@bare
 def _start_in_order(
     jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, root: int, now_ms: int, blocked: I64, stuck_milli: I64,
     taken: I64, position: I64, candidate: I64, shapes: I64, count: I64, leaf: int,
@@ -102,7 +105,8 @@ def _start_in_order(
 
     Returns what is known of the next one, and his leaf: nothing (``OPEN``), ``FULL`` or ``SCATTERED``. It does what ``_start``,
     ``look`` and ``choose_above`` do, one after the other, and is a loop of its own because ten thousand may start in a cycle:
-    handing the tuples over costs more than all that is done with what is in them.
+    handing the tuples over costs more than all that is done with what is in them, and counting references to fifty arrays at each
+    start was half of all (so it is ``bare``). Who stands behind is read while GPUs are chosen: his row lies far away.
     """
     queue, gone, state, waits, last = jobs.queue, jobs.gone, jobs.state, jobs.waits, jobs.last
     parent, children, first_child, sibling, weight, best, ready = (
@@ -112,14 +116,9 @@ def _start_in_order(
         lines.closed, lines.metered, lines.granted_us, lines.charged_us, lines.reserved_us, lines.running, lines.allowance,
     )  # fmt: skip
     instants_ms, counts, shared, sums = room.instants_ms, room.nodes, room.shared, room.sums
-    free, part, last_class, lowest, used, used_mib = (
-        stock.free,
-        stock.part,
-        stock.last,
-        stock.lowest,
-        stock.used,
-        stock.used_mib,
-    )
+    free, part, last_class, lowest, shelves, used, used_mib = (
+        stock.free, stock.part, stock.last, stock.lowest, stock.shelves, stock.used, stock.used_mib,
+    )  # fmt: skip
     out, held, node_of, first_gpu, size, memory_mib = (
         stock.out, stock.held, stock.node_of, stock.first_gpu, stock.gpus, stock.memory_mib,
     )  # fmt: skip
@@ -127,24 +126,20 @@ def _start_in_order(
     listed, listed_why, listed_running, listed_first, gpus = (
         starts.workload, starts.why, starts.running, starts.first, starts.gpus,
     )  # fmt: skip
-    known, most = starts.counts[0], shapes.shape[1]
+    known, most, read_ahead = starts.counts[0], shapes.shape[1], 0
     while True:
         row, begin = candidate[leaf], listed_first[known]
-        nodes, each, min_runtime_ms, left_ms = (
-            waits[row, NODES],
-            waits[row, EACH],
-            waits[row, MIN_RUNTIME_MS],
-            waits[row, LEFT_MS],
-        )
+        nodes, each, min_runtime_ms, left_ms = waits[row, NODES], waits[row, EACH], waits[row, MIN_RUNTIME_MS], waits[row, LEFT_MS]
         milli, end = nodes * each, begin + nodes * max(1, each // WHOLE)
+        read_ahead += waits[queue[min(position[leaf] + 1, last[leaf] - 1)], NOT_BEFORE_MS]
         answer = OPEN
         if known >= len(listed) or end > len(gpus):
             answer = FULL
         else:
             over_ms = now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
             end = begin + pick_of(
-                row, nodes, each, over_ms, gpus, begin, counts, free, part, last_class, lowest, used, used_mib, out, held,
-                first_gpu, size, memory_mib, until_ms, holder, closes_ms,
+                row, nodes, each, over_ms, gpus, begin, counts, free, part, last_class, lowest, shelves, used, used_mib,
+                out, held, first_gpu, size, memory_mib, until_ms, holder, closes_ms,
             )  # fmt: skip
             if end == begin:
                 answer = SCATTERED
@@ -156,7 +151,7 @@ def _start_in_order(
         known += 1
         take_of(
             gpus, begin, end, min(WHOLE, each), counts, shared, sums, node_of, used, used_mib, out, held, first_gpu, size,
-            memory_mib, free, part, last_class, lowest,
+            memory_mib, free, part, last_class, lowest, shelves,
         )  # fmt: skip
         gone[position[leaf]] = 1
         promised_us, line = milli * min_runtime_ms if why == WITHIN_ALLOWANCE else 0, leaf
@@ -186,7 +181,7 @@ def _start_in_order(
         class_ = class_ending(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
         if waits[row, WISH] > 0 or not has_room(waits[row, NODES], waits[row, EACH], counts[class_], shared[class_]):
             break
-    starts.counts[0] = known
+    starts.counts[0] = known + min(read_ahead, 0)  # nothing; but what is read for nothing is not read
     return answer, leaf
 
 

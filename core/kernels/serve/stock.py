@@ -1,8 +1,8 @@
 """Stock: which GPUs somebody gets by best fit, and what is left when he has them.
 
 For whoever asks for nothing but GPUs, the answer of ``pack.find_gpus``, which is the naive equivalent of picking; that of taking
-is to measure everything anew (``room.measure_free``, ``classes.measure_classes``). Pure functions of the columns; picking writes
-the GPUs, taking writes ``Stock`` and ``Room``, and nobody else changes what is free in them.
+is to measure everything anew (``room.measure_free``, ``fill_shelves``, ``classes.measure_classes``). Pure functions of the columns;
+picking writes the GPUs, taking writes ``Stock`` and ``Room``, and nobody else changes what is free in them.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from apportion.core.kernels.serve.columns import WHOLE, Room, Stock
+from apportion.core.kernels.bare import bare
+from apportion.core.kernels.serve.columns import SHELF, WHOLE, Room, Stock
 
 I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "269d43e11588"
+    "bare": "aaaf19105a01", "serve.columns": "3e45d70c6fc9"
 }  # fmt: skip
 
 
-@njit(cache=True)
+@bare
 def _kept_from(until_ms: I64, holder: I64, closes_ms: I64, node: int, row: int, over_ms: int) -> bool:
     """Tell whether the node is kept from a workload that is over at ``over_ms``: for somebody else, or because it is drained."""
     theirs = until_ms[node] > 0 and holder[node] != row + 1 and until_ms[node] < over_ms
     return theirs or (closes_ms[node] > 0 and closes_ms[node] < over_ms)
 
 
-@njit(cache=True)
+@bare
 def _pick_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I64, gpus: I64, at: int) -> None:
     """Write ``need`` free GPUs of a node: an aligned block if the number is a power of two and one is free, else the lowest."""
     if need & (need - 1) == 0:
@@ -46,33 +47,52 @@ def _pick_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I
             at, need = at + 1, need - 1
 
 
+@bare
+def _most_on(shelf: int, part: I64) -> int:
+    """Return the most that a shelf has left on a GPU in use."""
+    most = 0
+    for node in range(shelf * SHELF, min(len(part), (shelf + 1) * SHELF)):
+        most = max(most, part[node])
+    return most
+
+
 @njit(cache=True)
+def fill_shelves(part: I64, shelves: I64) -> None:
+    """Fill in what each shelf has."""
+    for shelf in range(len(shelves)):
+        shelves[shelf] = _most_on(shelf, part)
+
+
+@bare
 def _pick_part(
-    row: int, milli: int, over_ms: int, part: I64, used: I64, used_mib: I64, out: I64, held: I64, first_gpu: I64, gpus: I64,
-    memory_mib: I64, until_ms: I64, holder: I64, closes_ms: I64,
+    row: int, milli: int, over_ms: int, part: I64, shelves: I64, used: I64, used_mib: I64, out: I64, held: I64, first_gpu: I64,
+    gpus: I64, memory_mib: I64, until_ms: I64, holder: I64, closes_ms: I64,
 ) -> int:  # fmt: skip
     """Return the most used GPU with room, and memory, for a fraction; -1 = none that is in use."""
     best = -1
-    for node in range(len(part)):
-        if part[node] < milli or _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
+    for shelf in range(len(shelves)):
+        if shelves[shelf] < milli:
             continue
-        left_mib = memory_mib[node] - memory_mib[node] * milli // WHOLE
-        for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
-            taken = used[gpu]
-            if taken == 0 or taken + milli > WHOLE or out[gpu] > 0 or held[gpu] > 0 or used_mib[gpu] > left_mib:
+        for node in range(shelf * SHELF, min(len(part), (shelf + 1) * SHELF)):
+            if part[node] < milli or _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
                 continue
-            if best < 0 or taken > used[best]:
-                best = gpu
-        if best >= 0 and used[best] + milli == WHOLE:
-            break  # none is used more that has room
+            left_mib = memory_mib[node] - memory_mib[node] * milli // WHOLE
+            for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
+                taken = used[gpu]
+                if taken == 0 or taken + milli > WHOLE or out[gpu] > 0 or held[gpu] > 0 or used_mib[gpu] > left_mib:
+                    continue
+                if best < 0 or taken > used[best]:
+                    best = gpu
+            if best >= 0 and used[best] + milli == WHOLE:
+                return best  # none is used more that has room
     return best
 
 
 @njit(cache=True, inline="always")
 def pick_of(
     row: int, nodes: int, milli_per_node: int, over_ms: int, gpus: I64, at: int, counts: I64, free: I64, part: I64, last: I64,
-    lowest: I64, used: I64, used_mib: I64, out: I64, held: I64, first_gpu: I64, size: I64, memory_mib: I64, until_ms: I64,
-    holder: I64, closes_ms: I64,
+    lowest: I64, shelves: I64, used: I64, used_mib: I64, out: I64, held: I64, first_gpu: I64, size: I64, memory_mib: I64,
+    until_ms: I64, holder: I64, closes_ms: I64,
 ) -> int:  # fmt: skip
     """Write the GPUs that a workload without wishes gets by best fit, as ``pack.find_gpus`` chooses; returns how many, 0 = none.
 
@@ -81,21 +101,9 @@ def pick_of(
     found = 0
     if milli_per_node < WHOLE:
         best = _pick_part(
-            row,
-            milli_per_node,
-            over_ms,
-            part,
-            used,
-            used_mib,
-            out,
-            held,
-            first_gpu,
-            size,
-            memory_mib,
-            until_ms,
-            holder,
+            row, milli_per_node, over_ms, part, shelves, used, used_mib, out, held, first_gpu, size, memory_mib, until_ms, holder,
             closes_ms,
-        )
+        )  # fmt: skip
         if best >= 0:
             gpus[at], found = best, 1
     need, taken, level = max(1, milli_per_node // WHOLE), 0, max(1, milli_per_node // WHOLE)
@@ -122,16 +130,20 @@ def pick_gpus(
 ) -> int:
     """Do so with what is in stock."""
     return pick_of(
-        row, nodes, milli_per_node, over_ms, gpus, at, counts, stock.free, stock.part, stock.last, stock.lowest, stock.used,
-        stock.used_mib, stock.out, stock.held, stock.first_gpu, stock.gpus, stock.memory_mib, stock.until_ms, stock.holder,
-        stock.closes_ms,
+        row, nodes, milli_per_node, over_ms, gpus, at, counts, stock.free, stock.part, stock.last, stock.lowest, stock.shelves,
+        stock.used, stock.used_mib, stock.out, stock.held, stock.first_gpu, stock.gpus, stock.memory_mib, stock.until_ms,
+        stock.holder, stock.closes_ms,
     )  # fmt: skip
 
 
-@njit(cache=True)
-def _share_anew(shared: I64, part: I64, last: I64) -> None:
+@bare
+def _share_anew(shared: I64, part: I64, last: I64, shelves: I64) -> None:
     """Set ``room.shared`` by what each node has on GPUs that are in use."""
     shared[:] = 0
+    if len(shared) == 1:  # no node is kept from anybody
+        for shelf in range(len(shelves)):
+            shared[0] = max(shared[0], shelves[shelf])
+        return
     for node in range(len(part)):
         if last[node] >= 0 and part[node] > shared[last[node]]:
             shared[last[node]] = part[node]
@@ -143,6 +155,7 @@ def _share_anew(shared: I64, part: I64, last: I64) -> None:
 def take_of(
     gpus: I64, begin: int, end: int, milli_each: int, counts: I64, shared: I64, sums: I64, node_of: I64, used: I64, used_mib: I64,
     out: I64, held: I64, first_gpu: I64, size: I64, memory_mib: I64, free_on: I64, part_on: I64, last: I64, lowest: I64,
+    shelves: I64,
 ) -> None:  # fmt: skip
     """Take so much of each of ``gpus[begin:end]`` out of stock and room; what could be freed is no longer known.
 
@@ -171,11 +184,16 @@ def take_of(
                 counts[class_, 0] -= 1
             shrunk = shrunk or (part < part_on[node] and shared[class_] == part_on[node])
             shared[class_] = max(shared[class_], part)
+        before, shelf = part_on[node], node // SHELF
         free_on[node], part_on[node] = free, part
+        if part >= shelves[shelf]:
+            shelves[shelf] = part
+        elif before == shelves[shelf]:
+            shelves[shelf] = _most_on(shelf, part_on)
         alone = free > 0 and counts[0, free] - (counts[0, free + 1] if free < most else 0) == 1  # no other has so many
         lowest[free] = node if alone else min(lowest[free], node)
     if shrunk:
-        _share_anew(shared, part_on, last)
+        _share_anew(shared, part_on, last, shelves)
     sums[0] -= (end - begin) * milli_each
 
 
@@ -185,4 +203,5 @@ def take_gpus(stock: Stock, room: Room, gpus: I64, milli_each: int) -> None:
     take_of(
         gpus, 0, len(gpus), milli_each, room.nodes, room.shared, room.sums, stock.node_of, stock.used, stock.used_mib, stock.out,
         stock.held, stock.first_gpu, stock.gpus, stock.memory_mib, stock.free, stock.part, stock.last, stock.lowest,
+        stock.shelves,
     )  # fmt: skip
