@@ -58,7 +58,7 @@ async def export(event_log: EventLog, decision_log: DecisionLog, directory: Path
     return seq, decision_seq
 
 
-async def cut_in_half(bus: Bus, directory: Path) -> None:
+async def cut_in_half(bus: Bus, directory: Path, log_id: str = "test") -> None:
     """Archive both logs of a server, and cut the first half of each from its stream: whole batches, and never all."""
     await export(bus.events, bus.decisions, directory)
     days = load(directory).days
@@ -71,5 +71,5 @@ async def cut_in_half(bus: Bus, directory: Path) -> None:
         if cut_seq:
             end, chain = end_of(stream, days[-1]), chain_of(stream, days)
             await shorten(
-                bus.connection, stream, Cut(cut_seq=cut_seq, archived_seq=end, chain=chain, archive="nowhere", log_id="test")
+                bus.connection, stream, Cut(cut_seq=cut_seq, archived_seq=end, chain=chain, archive="nowhere", log_id=log_id)
             )

@@ -29,6 +29,7 @@ from apportion.adapters.agent.outbox import Outbox
 from apportion.adapters.agent.reports import Reports
 from apportion.adapters.agent.rundir import Exit, RunDir, all_runs
 from apportion.adapters.agent.runs import Happening, Runs
+from apportion.adapters.bus.archived import ArchiveMissing
 from apportion.adapters.bus.connection import ApiError
 from apportion.adapters.bus.kept import kept_submission
 from apportion.adapters.bus.local import Bus
@@ -239,7 +240,7 @@ class Agent:
         self._waiting.pop(order.key, None)
         if not order.event_seq:  # admitted before the log was cut
             order.event_seq = await kept_submission(self._bus.connection, order.workload)
-        body = await self._bus.events.body_at(order.event_seq) if order.event_seq else None
+        body = await self._submission(order.event_seq) if order.event_seq else None
         if order.stop is not None or order.closed:  # came while we read
             return 0.0
         if self._leaving:  # who stops the runs would not see this one
@@ -254,6 +255,14 @@ class Agent:
             self._runs.settle(bare_spec(order, self._settings.node), Exit(refused=str(refusal)))
         self._changed.set()
         return 0.0
+
+    async def _submission(self, seq: int) -> bytes | None:
+        """Return the body of a submission; None when it was cut, is not kept, and no archive here has it."""
+        try:
+            return await self._bus.events.body_at(seq)
+        except ArchiveMissing as error:
+            logger.warning("the submission of seq %d cannot be read: %s", seq, error)
+            return None
 
     def _settled(self, order: Order) -> None:
         self._reports.pointless(order.workload, order.run)

@@ -16,8 +16,9 @@ import msgspec
 
 from apportion.adapters.agent.memory import Follow, Memory, WrongAgent, mark_of
 from apportion.adapters.agent.orders import Orders
-from apportion.adapters.bus.archived import lost
+from apportion.adapters.bus.archived import ArchiveMissing, lost
 from apportion.adapters.bus.connection import Connection
+from apportion.adapters.bus.decisions import begin_after
 from apportion.adapters.bus.stream import Tail
 from apportion.adapters.logs.joined import JoinedDecisionLog, JoinedEventLog
 from apportion.core.decisions import decode_batch
@@ -75,6 +76,7 @@ class Follower:
         self.state = known or Follow(before=0, cursor=0, mark="", orders=orders)
         self._tail: Tail[StoredBatch] | None = None
         self._saved_at = time.monotonic()
+        self._agent_dir = memory.agent_dir
         self._remedy = f"Restore it, or stop what still runs here, move {memory.agent_dir} away, and start again"
 
     @property
@@ -95,10 +97,10 @@ class Follower:
                 f"replaced. {self._remedy}"
             )
         if not known.cursor and (gone := await lost(self._connection, "DECISIONS")) is not None:
-            known.before = gone.cut.cut_seq  # who is open and was admitted before is kept by name
+            known.before = await begin_after(self._connection, gone.until_seq)  # who was admitted before is kept by name
         self._tail = self._log.tail(known.before)
         if known.cursor:
-            batch = (await self._tail.take(1))[0]
+            batch = await self._read_last()
             if (batch.seq, mark_of(batch.body)) != (known.cursor, known.mark):
                 raise LogMismatch(
                     f"the batch at DECISIONS seq {batch.seq} is not the one this agent read there: the log was "
@@ -110,6 +112,16 @@ class Follower:
             self._fold(batches)
             read += len(batches)
         return read
+
+    async def _read_last(self) -> StoredBatch:
+        """Return the batch that was read last, as the log has it now. Raises ``ArchiveMissing``."""
+        assert self._tail is not None
+        try:
+            return (await self._tail.take(1))[0]
+        except ArchiveMissing as error:
+            away = f"this agent was away for longer than the log reaches back (it has read up to seq {self.state.cursor:,})"
+            or_else = f"Or stop what still runs here, move {self._agent_dir} away, and start again"
+            raise ArchiveMissing(f"{away}: {error}. {or_else}") from None
 
     async def take(self) -> None:
         """Wait for the next batches and fold them."""

@@ -231,6 +231,13 @@ def _split(body: bytes) -> list[bytes]:
     return parts
 
 
+async def begin_after(connection: Connection, seq: int) -> int:
+    """Return where the first batch begins that is whole beyond ``seq``: the sequence before it. What is left of parts is none."""
+    message = await get_message(connection, DECISIONS, seq + 1)
+    number, _, count = frames.fields_of(message.header if message is not None else b"").get(PART_HEADER, "1/1").partition("/")
+    return seq if number == "1" else seq + int(count) - int(number) + 1
+
+
 class _Assembler:
     """Puts parts together again. Starting in the middle of a batch is a wrong cursor, and an error."""
 

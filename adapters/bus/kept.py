@@ -6,26 +6,32 @@ A job may wait longer than the log reaches back, and a service may run for years
 - ``ap.kept.record.<seq>``: the submission, byte for byte;
 - ``ap.kept.job.<hash of the name>``: at which sequence the job was submitted, for an agent that never saw its admission.
 
-One message per subject, the newest; keeping again changes nothing. ``forget_but`` drops what is closed by now. Decides nothing: a
-record taken from here is judged by the agent as one from EVENTS is.
+One message per subject, the newest; keeping again changes nothing. ``forget_but`` drops what is closed by now, so the stream is no
+larger than the work that was open at the last cut, and needs no limit: one would drop what is needed. Decides nothing: a record
+taken from here is judged by the agent as one from EVENTS is.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from apportion.adapters.bus.connection import ApiError, Connection
 from apportion.adapters.bus.messages import message_on
 from apportion.adapters.bus.publisher import Publisher
-from apportion.adapters.bus.topology import EVENTS, StreamInfo, stream_info
+from apportion.adapters.bus.topology import EVENTS, StreamInfo, TopologyError, stream_info
 
 KEPT = "KEPT"
 PREFIX = "ap.kept"
 _NAME_IN_USE = 10058
 _STREAM_NOT_FOUND = 10059
+_REQUIRED: dict[str, Any] = {
+    "subjects": [f"{PREFIX}.>"], "retention": "limits", "storage": "file", "max_msgs_per_subject": 1, "discard": "old",
+    "max_msgs": -1, "max_bytes": -1, "max_age": 0,
+}  # fmt: skip
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -48,7 +54,8 @@ def job_subject(workload: str) -> str:
 async def keep(connection: Connection, records: Iterable[tuple[int, bytes]], jobs: Iterable[Submitted]) -> None:
     """Keep records by sequence, and which of them submitted which job; returns when all are stored.
 
-    Raises ``PublishRefused``, and ``ApiError`` or ``TimeoutError`` when this user may not make the stream.
+    Raises ``PublishRefused``, ``TopologyError`` when the stream would not keep it, and ``ApiError`` or ``TimeoutError`` when this
+    user may not make the stream.
     """
     await _made(connection)
     publisher = await Publisher.open(connection)
@@ -85,23 +92,26 @@ async def forget_but(connection: Connection, seqs: Iterable[int], workloads: Ite
 
 
 async def _made(connection: Connection) -> None:
-    """Make the stream where it is missing, with as many replicas as EVENTS."""
-    replicas = (await stream_info(connection, EVENTS)).config.get("num_replicas", 1)
-    config = {
-        "name": KEPT, "subjects": [f"{PREFIX}.>"], "retention": "limits", "storage": "file", "num_replicas": replicas,
-        "max_msgs_per_subject": 1, "discard": "old", "compression": "s2", "allow_direct": False,
-    }  # fmt: skip
+    """Make the stream where it is missing, with as many replicas as EVENTS. Raises ``TopologyError`` when it is another."""
+    wanted = {**_REQUIRED, "num_replicas": (await stream_info(connection, EVENTS)).config.get("num_replicas", 1)}
     try:
         await stream_info(connection, KEPT)
-        return
     except ApiError as error:
         if error.err_code != _STREAM_NOT_FOUND:
             raise
-    try:
-        await connection.api(f"STREAM.CREATE.{KEPT}", config, StreamInfo, 10.0)
-    except ApiError as error:
-        if error.err_code != _NAME_IN_USE:
-            raise
+        config = {**wanted, "name": KEPT, "compression": "s2", "allow_direct": False}
+        try:
+            await connection.api(f"STREAM.CREATE.{KEPT}", config, StreamInfo, 10.0)
+        except ApiError as created:
+            if created.err_code != _NAME_IN_USE:
+                raise
+    found = (await stream_info(connection, KEPT)).config
+    wrong = [f"{name} is {found.get(name)!r}, must be {value!r}" for name, value in wanted.items() if found.get(name) != value]
+    if wrong:
+        raise TopologyError(
+            f"stream {KEPT}, where submissions of open work are kept for agents, would not keep them: {'; '.join(wrong)}. "
+            "Set it so, or delete it and cut again: all that is open is kept anew"
+        )
 
 
 class _State(msgspec.Struct):

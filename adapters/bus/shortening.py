@@ -10,8 +10,9 @@ with ``max_msgs``. A limit that stays would drop a kept record for each new one.
 
 Sequences, stored times, headers, duplicate window and expected last sequence stay what they were; readers beyond the cut notice
 nothing. Killed at any point, what stands is a fence (every process that starts refuses it, nothing can be lost behind it), and
-``reopen`` is all that is needed. A replica that was not there may drop a few messages more than its leader; the archive has
-them, because it was compared a good way beyond the cut, and that is checked in the end.
+``reopen`` is all that is needed. A replica that was not there when the limit was lifted has it on its disk: when it comes back, it
+first drops a message for each that was written while it was away. The archive was compared a good way beyond the cut, so it has
+them for that long; who was not there is told to whoever cuts (``Shortened.behind``).
 
 Decides nothing about what may go: who calls has made sure that an archive holds it.
 """
@@ -20,10 +21,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from apportion.adapters.bus.connection import Connection
-from apportion.adapters.bus.cut import Cut, declaring, fence_of, is_fenced
+from apportion.adapters.bus.cut import Cut, declared, declaring, fence_of, is_fenced
 from apportion.adapters.bus.topology import REQUIRED, StreamInfo, StreamState, stream_info
 from apportion.core.errors import LogMismatch
 
@@ -35,6 +37,16 @@ UPDATE_TIMEOUT_S = 10.0
 RETRY_S = 1.0
 
 OnStep = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """What the stream holds now, and the replicas that were not heard of after its limit was lifted."""
+
+    state: StreamState
+    behind: tuple[str, ...]
+
+
 _OPEN = ("subjects", "discard", "max_msgs")
 
 
@@ -42,10 +54,10 @@ def nothing(_step: str) -> None:
     """Take no notice of a step."""
 
 
-async def shorten_both(connection: Connection, decisions: Cut, events: Cut, after_step: OnStep = nothing) -> None:
-    """Cut DECISIONS, then EVENTS. Raises as ``shorten``."""
-    for stream, cut in zip(STREAMS, (decisions, events), strict=True):
-        await shorten(connection, stream, cut, after_step)
+async def shorten_both(connection: Connection, decisions: Cut, events: Cut, after_step: OnStep = nothing) -> tuple[str, ...]:
+    """Cut DECISIONS, then EVENTS; return the replicas that were not there. Raises as ``shorten``."""
+    done = [await shorten(connection, stream, cut, after_step) for stream, cut in zip(STREAMS, (decisions, events), strict=True)]
+    return tuple(sorted({name for one in done for name in one.behind}))
 
 
 async def open_again(connection: Connection) -> list[str]:
@@ -53,13 +65,14 @@ async def open_again(connection: Connection) -> list[str]:
     return [stream for stream in STREAMS if await reopen(connection, stream)]
 
 
-async def shorten(connection: Connection, stream: str, cut: Cut, after_step: OnStep = nothing) -> StreamState:
-    """Drop the messages up to ``cut.cut_seq``; return what the stream holds now. ``after_step`` hears each step's name.
+async def shorten(connection: Connection, stream: str, cut: Cut, after_step: OnStep = nothing) -> Shortened:
+    """Drop the messages up to ``cut.cut_seq``; return what became of the stream. ``after_step`` hears each step's name.
 
     Whatever goes wrong, the stream is opened again on the way out. Raises ``LogMismatch`` when the stream holds nothing beyond the
     cut, or less than the archive covers, ``ApiError`` (no permission, an election) and ``TimeoutError``.
     """
     info = await stream_info(connection, stream)
+    _check_reached(stream, info, cut)
     fenced = declaring({**info.config, "subjects": [fence_of(stream)]}, cut)
     last_seq = info.state.last_seq
     try:
@@ -75,13 +88,26 @@ async def shorten(connection: Connection, stream: str, cut: Cut, after_step: OnS
     finally:
         await reopen(connection, stream)
     after_step(f"{stream} open")
+    behind = await _unheard(connection, stream)
     state = (await stream_info(connection, stream)).state
     if state.last_seq < last_seq or state.first_seq > cut.archived_seq + 1:
         raise LogMismatch(
             f"{stream} now holds seq {state.first_seq} to {state.last_seq}, expected {cut.cut_seq + 1} to {last_seq}: it lost more "
             "than was to go; stop everything that writes, and compare it with its archive"
         )
-    return state
+    return Shortened(state, behind)
+
+
+def _check_reached(stream: str, info: StreamInfo, cut: Cut) -> None:
+    """Check that the archive reaches what is left: somebody else may have cut more since this was planned."""
+    before = declared(info.config)
+    gone_seq = max(info.state.first_seq - 1, 0 if before is None else before.cut_seq)
+    if gone_seq > cut.archived_seq:
+        where = "" if before is None else f" behind {before.archive}"
+        raise LogMismatch(
+            f"{stream} was cut beyond seq {cut.archived_seq:,}, where the archive {cut.archive} ends, while this cut was planned: "
+            f"up to seq {gone_seq:,}{where}; cut behind that archive"
+        )
 
 
 async def reopen(connection: Connection, stream: str) -> bool:
@@ -124,3 +150,15 @@ async def _done(connection: Connection, stream: str, cut_seq: int) -> None:
         if info.state.first_seq > cut_seq and not info.lagging:
             return
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _unheard(connection: Connection, stream: str) -> tuple[str, ...]:
+    """Wait until every replica was heard of after now, a second or two; return those that were not for as long as a look lasts."""
+    loop = asyncio.get_running_loop()
+    from_s, unheard = loop.time(), list[str]()
+    for _look in range(LOOKS_MAX):
+        unheard = (await stream_info(connection, stream)).unheard(loop.time() - from_s)
+        if not unheard:
+            break
+        await asyncio.sleep(LOOK_EVERY_S)
+    return tuple(unheard)

@@ -5,7 +5,8 @@ happens to connection, server or consumer meanwhile. The cursor is the caller's;
 
 How: an ephemeral pull consumer without acknowledgements, our own pull requests of bounded size, and a tap. Three checks
 on each message: the consumer's sequence (a hole means a delivery was lost: build the consumer again), the stream's
-sequence (a hole means a record is gone: ``LogGap``), and on every rebuild the last message received is compared with
+sequence (a hole means a record is gone: ``LogGap``, unless the stream's leader has it and only the replica that serves
+this consumer does not: build it again, on another one by chance), and on every rebuild the last message received is compared with
 what the stream now holds at its sequence (a difference means that the log was cut and written over: ``LogMismatch``).
 Silence longer than the idle heartbeats allow, a lost connection and every unexpected status mean: build it again.
 
@@ -44,6 +45,7 @@ IDLE_HEARTBEAT_S = 2.0
 SILENCE_S = 3 * IDLE_HEARTBEAT_S
 INACTIVE_S = 60.0
 RETRY_S = 0.05
+GAP_TRIES_MAX = 40  # a consumer is put on any of the replicas by chance
 _NS = 1_000_000_000
 
 # Statuses of a pull request: 100 idle heartbeat; 404 and 408: it is over; 409: see its text; 503: nobody there.
@@ -100,6 +102,8 @@ class StreamTail(Generic[T]):
         self._scanner = None if scanner is None else scanner(self)
         self._broken = "not started"
         self._failure: ApportionError | None = None
+        self._gap: LogGap | None = None  # what a consumer came to
+        self._gap_seq = self._gap_tries = 0  # where the last one was, and how many consumers came to it
         self._waiter: asyncio.Future[None] | None = None
         self._woken = False
         self._heard = False  # anything received since the last wait began
@@ -210,8 +214,8 @@ class StreamTail(Generic[T]):
             self._break(f"delivery {consumer_seq} came after {self._consumer_seq}")
             return
         if seq != self._next_seq:
-            self._failure = LogGap(self._next_seq, seq)
-            self._resolve()
+            self._gap = LogGap(self._next_seq, seq)
+            self._break(f"seq {seq} came after {self._next_seq - 1}")
             return
         self._consumer_seq = consumer_seq
         self._next_seq = seq + 1
@@ -310,6 +314,7 @@ class StreamTail(Generic[T]):
             )
         if first_seq > self._next_seq:
             raise LogGap(self._next_seq, first_seq)
+        await self._verify_gap()
         if self._last is not None and self._last[0] >= first_seq:  # one that was cut meanwhile cannot be compared
             seq, subject, body = self._last
             stored = await get_message(self._connection, self._stream, seq)
@@ -318,6 +323,16 @@ class StreamTail(Generic[T]):
                     f"{self._stream} holds another record at seq {seq} than the one read before: its end was lost and "
                     "written over; stop, and restore the log from its archive before starting again"
                 )
+
+    async def _verify_gap(self) -> None:
+        """Check that a hole was one of the replica that served the consumer, and not of the stream."""
+        gap, self._gap = self._gap, None
+        if gap is None:
+            return
+        self._gap_tries = self._gap_tries + 1 if gap.expected_seq == self._gap_seq else 1
+        self._gap_seq = gap.expected_seq
+        if self._gap_tries > GAP_TRIES_MAX or await get_message(self._connection, self._stream, gap.expected_seq) is None:
+            raise gap
 
     async def _make_consumer(self) -> None:
         self._broken = ""  # from here on a lost connection is news

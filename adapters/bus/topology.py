@@ -111,6 +111,12 @@ class StreamInfo(msgspec.Struct):
         replicas = (self.cluster or {}).get("replicas") or ()
         return [str(one.get("name")) for one in replicas if not one.get("current") or one.get("offline")]
 
+    def unheard(self, for_s: float) -> list[str]:
+        """The replicas that lag, or were not heard of for so long: one that has just died still counts as current."""
+        replicas = (self.cluster or {}).get("replicas") or ()
+        silent = [str(one.get("name")) for one in replicas if int(one.get("active", 0)) >= for_s * _NS]
+        return sorted({*self.lagging, *silent})
+
 
 async def stream_info(connection: Connection, stream: str, timeout_s: float = 5.0) -> StreamInfo:
     """Ask the stream's leader. Raises as ``Connection.api``."""

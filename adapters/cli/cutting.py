@@ -68,14 +68,13 @@ async def _cut(place: Place, connection: Connection, directory: Path, keep: int,
     with progress("compare", quiet=place.as_json) as show:
         proved = await prove(connection, wanted, show)
     sizes = [(await stream_info(connection, stream)).state.bytes for stream in ("EVENTS", "DECISIONS")]
-    if not dry_run:
-        await carry_out(connection, wanted)
+    behind = () if dry_run else await carry_out(connection, wanted)
     after = [(await stream_info(connection, stream)).state.bytes for stream in ("EVENTS", "DECISIONS")]
     freed = sum(sizes) - sum(after)
-    return _answer(wanted, proved, opened, dry_run, freed)
+    return _answer(wanted, proved, opened, dry_run, freed, behind)
 
 
-def _answer(wanted: Plan, proved: Proved, opened: list[str], dry_run: bool, freed: int) -> Answer:
+def _answer(wanted: Plan, proved: Proved, opened: list[str], dry_run: bool, freed: int, behind: tuple[str, ...]) -> Answer:
     first, second = wanted.snapshots
     days = f"{wanted.days} day{'s' * (wanted.days != 1)}"
     lines = [
@@ -87,16 +86,23 @@ def _answer(wanted: Plan, proved: Proved, opened: list[str], dry_run: bool, free
         f"the log {'would begin' if dry_run else 'begins'} with seq {wanted.events.cut_seq + 1:,}, {wanted.kept_days} archived "
         "days stay in it" + ("" if dry_run else f"; the streams are {freed:,} bytes smaller"),
     ]
-    if wanted.open_seqs:
-        kept = f"{len(wanted.open_seqs):,} submissions of it {'would be' if dry_run else 'are'} kept apart for agents"
-        lines.append(f"{kept}: {len(wanted.open_jobs):,} jobs are not closed, and their commands are read from there")
+    if wanted.open.seqs:
+        kept = f"{len(wanted.open.seqs):,} submissions of it {'would be' if dry_run else 'are'} kept apart for agents"
+        lines.append(f"{kept}: {len(wanted.open.jobs):,} jobs are not closed, and their commands are read from there")
     after = [] if dry_run else [f"{wanted.directory} is the only place that has what was dropped: keep a copy of it elsewhere"]
+    if behind:
+        records, batches = (cut.archived_seq - cut.cut_seq for cut in (wanted.events, wanted.decisions))
+        after.append(
+            f"replica {', '.join(behind)} was not there when the limit was lifted: for each message written before it is back, "
+            f"it drops one more. The archive covers {records:,} records and {batches:,} batches of that; if it stays away longer, "
+            "empty its store before it starts: the others fill it"
+        )
     document: dict[str, Any] = {
         "cut": not dry_run, "archive": str(wanted.directory), "up_to_day": wanted.day, "days": wanted.days,
         "kept_days": wanted.kept_days, "first_seq": wanted.first_seq, "cut_seq": wanted.events.cut_seq,
         "cut_decision": wanted.decisions.cut_seq, "records": wanted.records, "bytes": proved.bytes_dropped,
         "freed_bytes": 0 if dry_run else freed, "compared_records": proved.records, "compared_batches": proved.batches,
         "archived_seq": wanted.events.archived_seq, "snapshots": [first.last_seq, second.last_seq],
-        "kept_submissions": len(wanted.open_seqs), "open_jobs": len(wanted.open_jobs), "opened": opened,
+        "kept_submissions": len(wanted.open.seqs), "open_jobs": len(wanted.open.jobs), "opened": opened, "replicas_behind": behind,
     }  # fmt: skip
     return Answer(lines=lines, after=after, document=document)

@@ -133,17 +133,17 @@ class _Joined(Generic[T]):
         Raises ``LogGap`` when one is missing, ``LogMismatch`` when ``after_seq`` is beyond the log or the archive is not whole.
         """
         items: list[T] = []
-        while len(items) < limit and (taken := await self.read_behind(after_seq, limit - len(items))):
-            items += taken
-            after_seq = taken[-1].seq
-        if len(items) >= limit:
-            return items
-        try:
-            return items + await self._live.read(after_seq, limit - len(items))
-        except LogGap:
-            if items or not await self.look_behind(after_seq):
-                raise
-        return await self.read(after_seq, limit)
+        while True:
+            while len(items) < limit and (taken := await self.read_behind(after_seq, limit - len(items))):
+                items += taken
+                after_seq = taken[-1].seq
+            if len(items) >= limit:
+                return items
+            try:
+                return items + await self._live.read(after_seq, limit - len(items))
+            except LogGap:  # cut there, perhaps once more since the archive was looked for
+                if not await self.look_behind(after_seq):
+                    raise
 
     async def read_behind(self, after_seq: int, limit: int) -> list[T]:
         """Return what the archive has after ``after_seq`` of what was cut, as far as that is known; none from there on."""

@@ -46,7 +46,7 @@ def test_the_archivist_cuts_and_agents_find_what_is_kept(tmp_path: Path, run_asy
             await write(bus.events, bus.decisions, archive)
             wanted = await plan(bus.connection, archive, 2)
             assert wanted is not None
-            return wanted.events.cut_seq, wanted.open_seqs[0]
+            return wanted.events.cut_seq, wanted.open.seqs[0]
 
     async def look(agent: str, seq: int) -> tuple[int, bytes | None]:
         async with await Connection.open(agent, name="agent") as connection:

@@ -31,6 +31,14 @@ class CutRefused(ApportionError):
 
 
 @dataclass(frozen=True)
+class Open:
+    """Work that is not closed as of the second snapshot."""
+
+    jobs: tuple[Submitted, ...]
+    seqs: tuple[int, ...]  # of their submissions, and of those of services
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a cut would drop: everything up to the end of ``day``; and what of it is kept for agents."""
 
@@ -46,8 +54,8 @@ class Plan:
     gone_batch_seq: int
     events: Cut
     decisions: Cut
-    open_jobs: tuple[Submitted, ...]  # submitted up to the cut, and not closed as of the second snapshot
-    open_seqs: tuple[int, ...]  # of their submissions, and of those of services
+    open: Open  # submitted up to the cut
+    later: Open  # submitted after it: what a replica may drop beyond the cut
 
     @property
     def records(self) -> int:
@@ -91,7 +99,7 @@ async def plan(connection: Connection, directory: Path, keep_days: int) -> Plan 
         )
         for stream in STREAMS
     }  # fmt: skip
-    open_jobs, open_seqs = _open_work(core, cuts["EVENTS"].cut_seq)
+    cut_seq = cuts["EVENTS"].cut_seq
     return Plan(
         directory=directory,
         day=last.day,
@@ -105,8 +113,8 @@ async def plan(connection: Connection, directory: Path, keep_days: int) -> Plan 
         gone_batch_seq=gone_seqs["DECISIONS"],
         events=cuts["EVENTS"],
         decisions=cuts["DECISIONS"],
-        open_jobs=open_jobs,
-        open_seqs=open_seqs,
+        open=_open_work(core, 0, cut_seq),
+        later=_open_work(core, cut_seq, core.seq),
     )
 
 
@@ -163,14 +171,14 @@ def loaded(directory: Path, entry: DayEntry) -> Core:
     return core
 
 
-def _open_work(core: Core, cut_seq: int) -> tuple[tuple[Submitted, ...], tuple[int, ...]]:
-    """Return which work submitted up to ``cut_seq`` is not over, and where it was submitted.
+def _open_work(core: Core, after_seq: int, until_seq: int) -> Open:
+    """Return which work submitted after ``after_seq``, up to ``until_seq``, is not over.
 
     What is over in this state stays over, and what came after it was submitted beyond the cut: so this holds from here on.
     """
     state = core.state
     jobs = [Submitted(state.workload.keys[row], int(state.workload.event_seq[row])) for row in state.workload.live_rows()]
     services = [int(state.service.event_seq[row]) for row in state.service.live_rows()]
-    jobs = [job for job in jobs if 0 < job.seq <= cut_seq]
-    seqs = dict.fromkeys([*(job.seq for job in jobs), *(seq for seq in services if 0 < seq <= cut_seq)])
-    return tuple(jobs), tuple(sorted(seqs))
+    jobs = [job for job in jobs if after_seq < job.seq <= until_seq]
+    seqs = dict.fromkeys([*(job.seq for job in jobs), *(seq for seq in services if after_seq < seq <= until_seq)])
+    return Open(tuple(jobs), tuple(sorted(seqs)))
