@@ -14,6 +14,7 @@ taken from here is judged by the agent as one from EVENTS is.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -60,8 +61,11 @@ async def keep(connection: Connection, records: Iterable[tuple[int, bytes]], job
     await _made(connection)
     publisher = await Publisher.open(connection)
     try:
-        await publisher.send_many((record_subject(seq), body, "") for seq, body in records)
-        await publisher.send_many((job_subject(job.workload), msgspec.json.encode(job), "") for job in jobs)
+        once = secrets.token_hex(8)  # so that one may be sent again; not the same next time, when it may have been forgotten meanwhile
+        await publisher.send_many((record_subject(seq), body, f"{once}-{seq}") for seq, body in records)
+        await publisher.send_many(
+            (job_subject(job.workload), msgspec.json.encode(job), f"{once}-{job_subject(job.workload)}") for job in jobs
+        )
         await publisher.flush()
     finally:
         await publisher.close()

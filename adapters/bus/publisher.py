@@ -6,7 +6,7 @@ not acknowledged is sent again in the original order, and the server answers wit
 it already. Order among the messages of one publisher is kept through outages.
 
 Messages without an id (``event_id=""``) cost the server no memory for duplicates, but cannot be sent again safely: when
-the connection breaks, their futures fail with ``OutcomeUnknown``.
+the connection breaks, or no answer comes in time, their futures fail with ``OutcomeUnknown``.
 
 It never decides what an event means; the core judges events when it reads them.
 """
@@ -47,7 +47,7 @@ class PublishRefused(ApportionError):
 
 
 class OutcomeUnknown(ApportionError):
-    """The connection broke before the answer came, and the event has no id to send it again under."""
+    """The connection broke before the answer came, or none came, and the event has no id to send it again under."""
 
 
 class Ack(NamedTuple):
@@ -300,6 +300,9 @@ class Publisher:
         try:
             for number, pending in list(self._pending.items()):
                 if number not in self._pending or not (everything or now - pending.sent_at > ACK_TIMEOUT_S):
+                    continue
+                if pending.sent_at > -math.inf and not _may_repeat(pending):
+                    self._fail(number, OutcomeUnknown(f"no answer came within {ACK_TIMEOUT_S} s; look whether the event is stored"))
                     continue
                 pending.sent_at = now
                 await self._connection.write([self._command(number, pending)])

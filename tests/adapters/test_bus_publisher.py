@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +121,31 @@ def test_outage_loses_nothing_and_keeps_the_order(nats_server: EmbeddedServer, r
             records = await bus.events.read(0, 5_000)
             assert [record.body for record in records] == [b"%d" % number for number in range(3_000)]
             assert [future.result().seq for future in futures] == [record.seq for record in records]
+
+    run_async(scenario())
+
+
+def test_who_gets_no_answer_in_time_is_sent_again_only_with_an_id(
+    nats_server: EmbeddedServer, run_async: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apportion.adapters.bus.publisher.ACK_TIMEOUT_S", 0.2)
+
+    async def scenario() -> None:
+        async with await Bus.open(nats_server.url, create=True) as bus:
+            os.kill(nats_server.pid, signal.SIGSTOP)  # the connection stands
+            try:
+                while any(b") T " not in path.read_bytes() for path in Path(f"/proc/{nats_server.pid}/task").glob("*/stat")):
+                    await asyncio.sleep(0.01)
+                with_id = await bus.publisher.send(SUBJECT, b"with", "one")
+                without = await bus.publisher.send(SUBJECT, b"without", "")
+                await asyncio.sleep(1.5)
+            finally:
+                os.kill(nats_server.pid, signal.SIGCONT)
+            assert (await with_id).seq == 1
+            with pytest.raises(OutcomeUnknown, match="no answer came"):
+                await without
+            await bus.publisher.publish(SUBJECT, b"after", "two")
+            assert [record.body for record in await bus.events.read(0, 10)] == [b"with", b"without", b"after"]
 
     run_async(scenario())
 

@@ -223,7 +223,7 @@ def test_a_decision_that_cannot_be_derived_again_stops_the_verifier(
     async def follow(wrong: int) -> Follower:
         async with await Bus.open(server.url, create=True) as bus:
             for record in logs.records:
-                await bus.publisher.publish(record.subject, record.body, "")
+                await bus.publisher.publish(record.subject, record.body, f"r{record.seq}")
             for number, batch in enumerate(logs.batches):
                 body = batch.body
                 if number == wrong:

@@ -268,7 +268,7 @@ def test_the_archive_of_a_server_answers_the_verbs_without_it(
 
     async def fill() -> None:
         async with await Bus.open(nats_server.url, create=True) as bus:
-            await bus.publisher.send_many((record.subject, record.body, "") for record in history.records)
+            await bus.publisher.send_many((record.subject, record.body, f"r{record.seq}") for record in history.records)
             await bus.publisher.flush()
             for batch in history.batches:
                 await bus.decisions.commit(batch.body, batch.input_seq, batch.seq - 1)

@@ -41,7 +41,7 @@ def with_bus(nats_server: EmbeddedServer, archive: Path, run_async: Any) -> Call
     def act(work: Callable[[Bus, Logs], Any]) -> Any:
         async def opened() -> Any:
             async with await Bus.open(nats_server.url, create=True, archives=(archive,)) as bus:
-                await bus.publisher.send_many((record.subject, record.body, "") for record in history.records)
+                await bus.publisher.send_many((record.subject, record.body, f"r{record.seq}") for record in history.records)
                 await bus.publisher.flush()
                 for batch in history.batches:
                     await bus.decisions.commit(batch.body, batch.input_seq, batch.seq - 1)

@@ -43,7 +43,7 @@ PATIENCE_S = 240.0  # kernels may have to be compiled first
 async def fill(bus: Bus) -> None:
     """Give a server the records and the batches of a history."""
     history = played(SEED, rough=False, hours=HOURS)
-    await bus.publisher.send_many((record.subject, record.body, "") for record in history.records)
+    await bus.publisher.send_many((record.subject, record.body, f"r{record.seq}") for record in history.records)
     await bus.publisher.flush()
     for batch in history.batches:
         await bus.decisions.commit(batch.body, batch.input_seq, batch.seq - 1)

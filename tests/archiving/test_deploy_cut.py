@@ -39,7 +39,7 @@ def test_the_archivist_cuts_and_agents_find_what_is_kept(tmp_path: Path, run_asy
         async with await Connection.open(admin, name="admin") as connection:
             await topology.create(connection, max_file_bytes=64 * 1024**2)
         async with await Bus.open(url) as bus:
-            await bus.publisher.send_many((record.subject, record.body, "") for record in history.records)
+            await bus.publisher.send_many((record.subject, record.body, f"r{record.seq}") for record in history.records)
             await bus.publisher.flush()
             for batch in history.batches:
                 await bus.decisions.commit(batch.body, batch.input_seq, batch.seq - 1)

@@ -70,7 +70,7 @@ async def fill(cluster: Cluster, archive: Path) -> Logs:
         await patiently(lambda: topology.create(connection, replicas=3, max_file_bytes=64 * 1024**2))
         await current(connection)
     async with await Bus.open(cluster.url("one")) as bus:
-        await bus.publisher.send_many((record.subject, record.body, "") for record in history.records)
+        await bus.publisher.send_many((record.subject, record.body, f"r{record.seq}") for record in history.records)
         await bus.publisher.flush()
         for batch in history.batches:
             await bus.decisions.commit(batch.body, batch.input_seq, batch.seq - 1)

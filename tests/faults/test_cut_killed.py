@@ -70,7 +70,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Logs]:
 
     async def fill(url: str) -> Logs:
         async with await Bus.open(url, create=True, max_file_bytes=256 * 1024**2) as bus:
-            await bus.publisher.send_many((record.subject, record.body, "") for record in history.records)
+            await bus.publisher.send_many((record.subject, record.body, f"r{record.seq}") for record in history.records)
             await bus.publisher.flush()
             for batch in history.batches:
                 await bus.decisions.commit(batch.body, batch.input_seq, batch.seq - 1)
