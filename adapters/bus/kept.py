@@ -61,7 +61,7 @@ async def keep(connection: Connection, records: Iterable[tuple[int, bytes]], job
     await _made(connection)
     publisher = await Publisher.open(connection)
     try:
-        once = secrets.token_hex(8)  # so that one may be sent again; not the same next time, when it may have been forgotten meanwhile
+        once = secrets.token_hex(8)  # each may be sent again now, and is another next time: it may have been forgotten meanwhile
         await publisher.send_many((record_subject(seq), body, f"{once}-{seq}") for seq, body in records)
         await publisher.send_many(
             (job_subject(job.workload), msgspec.json.encode(job), f"{once}-{job_subject(job.workload)}") for job in jobs

@@ -160,7 +160,7 @@ def _read(file: Path) -> str:
     import sys
 
     try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"cannot read {file}: {error}", "name a text file with one SELECT") from None
 

@@ -75,7 +75,7 @@ def _text(file: Path) -> str:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise usage(f"{file} is larger than {MAX_BYTES:,} bytes, so it is no share tree")
-        return file.read_bytes().decode("utf-8")
+        return file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise usage(f"{file}: {error.strerror or error}", "name a file that can be read") from None
     except UnicodeDecodeError as error:

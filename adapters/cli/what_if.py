@@ -231,7 +231,7 @@ def _change(core: Core, history: History, needs: Any, asked: Asked) -> Change:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"cannot read {file}: {getattr(error, 'strerror', None) or error}", "name a text file") from None
 

@@ -74,12 +74,12 @@ def _files(path: Path) -> Iterator[tuple[str, TextIO]]:
         if not found:
             raise TraceError(f"{path}: neither {ARCHIVE} nor cluster*.csv in this folder")
         for entry in found:
-            with entry.open(encoding="utf-8", newline="") as text:
+            with entry.open(encoding="utf-8-sig", newline="") as text:
                 yield entry.name, text
     elif path.suffix == ".csv":
         if not _PROGRAM.match(path.stem):
             raise TraceError(f"{path}: the file's name is the program, so it must be cluster<number>.csv")
-        with path.open(encoding="utf-8", newline="") as text:
+        with path.open(encoding="utf-8-sig", newline="") as text:
             yield path.name, text
     else:
         yield from _archived(path)
@@ -96,7 +96,7 @@ def _archived(path: Path) -> Iterator[tuple[str, TextIO]]:
             for name in names:
                 stream = archive.extractfile(wanted[name])
                 assert stream is not None  # isfile() above
-                yield name, io.TextIOWrapper(stream, encoding="utf-8", newline="")
+                yield name, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise TraceError(f"{path}: not a readable archive ({error}); the published file is {ARCHIVE}") from error
 

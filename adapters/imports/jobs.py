@@ -76,7 +76,7 @@ def written(path: Path, rows: Iterable[tuple[str, int, int, int, str]]) -> int:
 def is_jobs(path: Path) -> bool:
     """Tell whether a file is such a trace, by its first line."""
     try:
-        with path.open(encoding="utf-8", newline="") as text:
+        with path.open(encoding="utf-8-sig", newline="") as text:
             return text.readline().strip() == ",".join(COLUMNS)
     except (OSError, UnicodeDecodeError):
         return False
@@ -86,7 +86,7 @@ def read(path: Path, days: int) -> Slice:
     """Return the jobs of the first ``days`` days (UTC) of a trace. Raises ``TraceError`` with the line that is not as written."""
     jobs: list[Job] = []
     start_ms = before_ms = 0
-    with path.open(encoding="utf-8", newline="") as text:
+    with path.open(encoding="utf-8-sig", newline="") as text:
         for number, row in enumerate(csv.reader(text), 1):
             if number == 1:
                 continue

@@ -1,4 +1,4 @@
-r"""The lines of a file, plain or gzip, numbered from 1; bytes that are no UTF-8 stay visible as ``\xNN``.
+r"""The lines of a file, plain or gzip, numbered from 1; bytes that are no UTF-8 stay visible as ``\xNN``; a leading mark is none.
 
 Decides where a line ends and what is too long to be one. A pure function of the file; ``seen`` hears how many of its bytes were
 read, for a progress bar. A compressed file that breaks off is told with the line at which it does, after all lines before it.
@@ -6,6 +6,7 @@ read, for a progress bar. A compressed file that breaks off is told with the lin
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -67,7 +68,8 @@ def _numbered(opened: IO[bytes], raw: IO[bytes], seen: Seen | None) -> Iterator[
         if long:
             yield Line(number, "", f"it is longer than {MAX_LINE_BYTES:,} bytes")
         else:
-            yield Line(number, body.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
+            text = body.removeprefix(codecs.BOM_UTF8) if number == 1 else body
+            yield Line(number, text.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
 
 
 def read_each(lines: Iterable[Line], understood: Callable[[Line], Read]) -> Iterator[Read]:

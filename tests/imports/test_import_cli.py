@@ -162,6 +162,8 @@ def test_a_tree_is_shown_with_the_commands_that_make_it(terminal: Terminal) -> N
     assert document["commands"][0] == "apportion budget set lab/a --share 750000ppm --pool h100"
     assert document["applied"] == 0
     assert "nothing was published" in terminal.run("import", "budgets", path, "--from", "yarn")
+    marked = terminal.file("marked.xml", "\ufeff" + TREE)
+    assert terminal.json("import", "budgets", marked, "--under", "lab", "--pool", "h100")["budgets"] == document["budgets"]
 
 
 def test_a_broken_tree_is_named_with_its_line(terminal: Terminal) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -343,6 +345,17 @@ def test_a_line_that_is_no_line_is_named_and_the_next_one_read(tmp_path: Path) -
 
     assert [read.line for read in refusals(reads)] == [2]
     assert [read.line for read in attempts(reads)] == [3]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_mark_before_a_text_is_none_of_it(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """Editors and spreadsheets put one before UTF-8; anywhere else it is a character."""
+    body = dumped([row("8", "1483228800", "1483228800", "1483232400"), row("\ufeff9", "1483228800", "1483228800", "1483232400")])
+    path = tmp_path / "dump"
+    path.write_bytes(pack(codecs.BOM_UTF8 + body.encode()))
+
+    assert [line.text for line in lines_of(path)] == body.splitlines()
+    assert [found.job for found in attempts(list(sacct.read(lines_of(path), UTC, "hpc", silent)))] == ["8"]
 
 
 GOOD = [
