@@ -80,7 +80,12 @@ async def verify(
     async with open_logs(place) as logs:
         last_seq = await last_of(logs)
         to_seq = last_seq if to is None else await seq_of(logs, to, "--to", last_seq)
-        from_seq = 0 if from_ is None else await seq_of(logs, from_, "--from", to_seq)
+        from_seq = 0 if from_ is None else await seq_of(logs, from_, "--from", last_seq)
+        if from_seq > to_seq:
+            raise usage(
+                f"the range from seq {from_seq:,} to {to_seq:,} ends before it begins; the log has records 1 to {last_seq:,}",
+                "name a range with --from and --to that ends after it begins",
+            )
         try:
             start = await _start(place, logs, directories, from_seq)
             apart = step_of(to_seq - start.seq, at_once) // 2
@@ -133,7 +138,7 @@ async def seq_of(logs: Logs, mark: Mark, option: str, last_seq: int) -> int:
     except ValueError as error:
         raise usage(f"{option} {mark.text}: {error}", last) from None
     if seq > last_seq:
-        raise usage(f"{option} {mark.text} is seq {seq:,}, after the end of the range at {last_seq:,}", last)
+        raise usage(f"{option} {mark.text} is seq {seq:,}, after the end of the log at {last_seq:,}", last)
     return seq
 
 

@@ -96,7 +96,7 @@ def existing_archive(place: Place, given: Path | None) -> Path:
     """Return the archive meant. Raises ``Failure`` where there is none."""
     directory = archive_meant(place, given)
     if not is_archive(directory):
-        raise Failure(FAILED, f"{directory} is no archive", "`apportion archive write` makes one from the log")
+        raise Failure(FAILED, f"{directory} is no archive", "`apportion archive write` makes one, of the days that are over")
     return directory
 
 

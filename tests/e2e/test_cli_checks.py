@@ -43,6 +43,7 @@ def test_a_proof_is_signed_handed_on_and_checked(worked: User) -> None:
     assert "--sign KEY signs the document" in worked.run(f"verify --sign {key}", code=2).err
     assert "is no sequence and no time" in worked.run("verify --from yesterday", code=2).err
     assert "is outside" in worked.run("verify --to 999999999", code=2).err
+    assert "from seq 10 to 5 ends before it begins" in worked.run("verify --from 10 --to 5", code=2).err
 
 
 def test_a_cycle_is_told_and_the_state_after_it_is_shown_as_it_was(worked: User) -> None:

@@ -66,7 +66,7 @@ class Plan:
 async def plan(connection: Connection, directory: Path, keep_days: int) -> Plan | None:
     """Return what can be cut, None when the log holds no more than ``keep_days`` sealed days. Raises ``CutRefused``."""
     if not manifest.is_archive(directory):
-        raise CutRefused(f"{directory} is no archive; `apportion archive write` makes one from the log")
+        raise CutRefused(f"{directory} is no archive; `apportion archive write` makes one, of the days that are over")
     sealed = manifest.load(directory).sealed
     infos = {stream: await _required(connection, stream) for stream in STREAMS}
     gone_seqs = {}
