@@ -9,7 +9,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo up serve verify test test-slow pytest lint types contracts tidy golden sim bench schemas wheel clean
+.PHONY: help setup demo up serve verify test test-slow pytest cycles-compiled past-compiled lint types contracts tidy golden sim bench schemas wheel clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,7 +40,11 @@ verify: setup ## derive every stored decision again and compare
 	$(BIN)/apportion verify $(ARGS)
 
 test: setup ## everything that must hold: lint, types, contracts, and all quick tests (all four, whatever fails)
-	@$(MAKE) --no-print-directory --keep-going lint types contracts pytest
+	@$(MAKE) --no-print-directory --keep-going -j 2 cycles-compiled past-compiled lint types contracts; checked=$$?; \
+	$(MAKE) --no-print-directory pytest && exit $$checked
+
+cycles-compiled past-compiled: setup # kernels are compiled once and on all cores, not by the first tests of each worker
+	@$(BIN)/python -m tests.compiled $(@:-compiled=)
 
 pytest: setup ## the tests alone: make pytest ARGS="tests/core -k funding"
 	$(BIN)/python -m pytest -m "not slow" -n 2 $(ARGS)

@@ -92,7 +92,7 @@ class _Subjects(dict[str, int]):
     def sync(self) -> None:
         """Bring ``text`` up to date."""
         if len(self.text) != len(self._text):
-            self.text = np.frombuffer(bytes(self._text), dtype=np.uint8)
+            self.text = np.frombuffer(bytearray(self._text), dtype=np.uint8)  # may be written, as it may while it is empty
 
 
 class _Window:
@@ -117,7 +117,7 @@ class _Window:
         except OverflowError:
             self.whole = False
         self.text = subjects.text
-        self.data = np.frombuffer(b"".join(bodies), dtype=np.uint8)
+        self.data = np.frombuffer(bytearray().join(bodies), dtype=np.uint8)  # may be written, as columns may: one kernel
 
     def covers(self, records: list[Record], start: int) -> bool:
         """Tell whether the columns are those of ``records[start]`` and what follows it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +13,12 @@ import pytest
 from numpy._core import _multiarray_umath as umath
 
 from apportion.core import events as ev
+from tests.compiled import without_settings
 from tests.core import unseed_log
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TIMEOUT_S = 240
+TIMEOUT_S = 600
+pytestmark = pytest.mark.timeout(1_500)  # two of the environments compile all kernels anew
 DISPATCHED = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__.get(name)]
 
 
@@ -50,10 +51,9 @@ def told(log: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[
     wanted = environments(tmp_path_factory.mktemp("numba"))
 
     def run(settings: dict[str, str]) -> dict[str, Any]:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "NPY_", "PYTHONHASHSEED"))}
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "tests.core.unseed_log", str(log)],
-            cwd=ROOT, env=clean | settings, capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
+            cwd=ROOT, env=without_settings() | settings, capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
         )  # fmt: skip
         assert done.returncode == 0, f"{settings}: {done.stderr[-2_000:]}"
         answer: dict[str, Any] = json.loads(done.stdout)

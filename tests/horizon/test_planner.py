@@ -22,6 +22,7 @@ from apportion.core.horizon.columns import board_of, setting_of
 from apportion.core.horizon.plan import Plan
 from apportion.core.horizon.planner import plan
 from apportion.core.kernels import curves, horizon
+from tests.compiled import without_settings
 from tests.horizon import naive
 from tests.horizon.strategies import FAR, instances, tiny
 
@@ -229,11 +230,10 @@ print(json.dumps([digest(plan(scenarios.scenario(name, 3), 60)) for name in name
 )
 def test_every_environment_makes_the_same_plan(settings_of: dict[str, str]) -> None:
     here = [digest(plan(scenarios.scenario(name, 3), 60)) for name in ("bursty-realtime", "fragmentation")]
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "PYTHONHASHSEED"))}
     path = os.pathsep.join((str(ROOT / ".ns"), str(ROOT)))
 
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", TOLD], cwd=ROOT, env=clean | {"PYTHONPATH": path} | settings_of,
+        [sys.executable, "-W", "ignore", "-c", TOLD], cwd=ROOT, env=without_settings() | {"PYTHONPATH": path} | settings_of,
         capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
