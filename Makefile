@@ -43,7 +43,11 @@ test: setup ## everything that must hold: lint, types, contracts, and all quick 
 	@$(MAKE) --no-print-directory --keep-going -j 2 cycles-compiled past-compiled lint types contracts; checked=$$?; \
 	$(MAKE) --no-print-directory pytest && exit $$checked
 
-cycles-compiled past-compiled: setup # kernels are compiled once and on all cores, not by the first tests of each worker
+# Tests and the processes they start load what one of them has compiled. What did not change stays compiled: a kernel file is compiled
+# anew with every file that it is built on, by a rule of the tree; units are constants in all of them.
+test test-slow pytest cycles-compiled past-compiled: export NUMBA_CACHE_DIR := $(or $(NUMBA_CACHE_DIR),$(CURDIR)/.kernels/$(shell cksum <core/units.py | cut -d' ' -f1))
+
+cycles-compiled past-compiled: setup # once and on all cores, not by the first tests of each worker
 	@$(BIN)/python -m tests.compiled $(@:-compiled=)
 
 pytest: setup ## the tests alone: make pytest ARGS="tests/core -k funding"
@@ -81,5 +85,5 @@ wheel: setup ## build the wheel into dist/ and list what is in it
 	$(BIN)/python -m zipfile -l "$$(ls -t dist/*.whl | head -1)"
 
 clean: ## remove .venv and everything that was built; state in .apportion stays
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache
+	rm -rf $(VENV) .kernels dist build .mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache
 	find core adapters projections tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import settings
 
 from apportion.adapters.bus.server import EmbeddedServer
-from apportion.adapters.processes.build import keep_kernels_apart
 from apportion.adapters.processes.home import Home
 from apportion.core.envelope import subject_of
 from apportion.core.events import (
@@ -27,8 +26,6 @@ from apportion.core.events import (
 )
 
 T = TypeVar("T")
-
-keep_kernels_apart()  # before numba is imported: tests and the processes they start load what one of them has compiled
 
 settings.register_profile("apportion", deadline=None)  # what a busy machine takes for an example is no property of the code
 settings.load_profile("apportion")

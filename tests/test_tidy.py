@@ -61,7 +61,7 @@ def places() -> tuple[Path, ...]:
     if listed.returncode == 0:
         names = sorted(name for name in listed.stdout.split("\0") if name)
     else:
-        hidden = (".venv", ".git", "__pycache__", "dist", "build", ".apportion")
+        hidden = (".venv", ".git", "__pycache__", "dist", "build", ".apportion", ".kernels")
         names = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not set(hidden) & set(path.parts))
     return tuple(ROOT / name for name in names)
 
