@@ -38,13 +38,12 @@ def progress(label: str, *, quiet: bool = False) -> Iterator[OnProgress]:
         if now - last_shown < every_s:
             return
         last_shown, shown = now, True
-        rate = at.events / max(now - started, 0.001)
-        left_s = (at.last_seq - at.seq) / rate if rate else 0.0
-        part = at.seq * 100 // max(at.last_seq, 1)
+        rate, ahead = at.events / max(now - started, 0.001), at.last_seq - at.seq
+        part = at.events * 100 // max(at.events + ahead, 1)  # of the work, which may begin late in the log
         bar = f" [{'#' * (part // 10)}{'.' * (10 - part // 10)}]" if terminal else ""
         text = (
             f"{label} {part:>3} %{bar}  {render.when(at.time_ms)[:16] + 'Z' if at.time_ms else 'begins'}  {rate:,.0f} events/s  "
-            f"{render.duration(int(left_s) * 1000)} left  seq {at.seq:,}"
+            f"{_left(ahead, rate)}seq {at.seq:,}"
         )
         sys.stderr.write(f"\r\x1b[2K{text[: _columns() - 1]}" if terminal else text + "\n")
         sys.stderr.flush()
@@ -72,9 +71,8 @@ def counting(label: str, unit: str, *, quiet: bool = False) -> Iterator[Callable
             return
         last_shown = now
         part = done * 100 // max(whole, 1)
-        left_s = (now - started) * (whole - done) / max(done, 1)
         bar = f" [{'#' * (part // 10)}{'.' * (10 - part // 10)}]" if terminal else ""
-        text = f"{label} {part:>3} %{bar}  {done:,} of {whole:,} {unit}  {render.duration(int(left_s) * 1000)} left"
+        text = f"{label} {part:>3} %{bar}  {done:,} of {whole:,} {unit}  {_left(whole - done, done / max(now - started, 0.001))}"
         sys.stderr.write(f"\r\x1b[2K{text[: _columns() - 1]}" if terminal else text + "\n")
         sys.stderr.flush()
 
@@ -84,6 +82,11 @@ def counting(label: str, unit: str, *, quiet: bool = False) -> Iterator[Callable
         if terminal and last_shown and not quiet:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
+
+
+def _left(count: int, rate: float) -> str:
+    """Say how long so many take at so many a second; nothing while nothing is known."""
+    return f"{render.duration(int(count / rate) * 1000)} left  " if rate else ""
 
 
 def _columns() -> int:
