@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from apportion.core import ledger
-from apportion.core.decisions import decode_batch
+from apportion.core.decisions import PoolBooks, decode_batch
 from apportion.core.envelope import StoredBatch, encode, split_subject
 from apportion.core.errors import ApportionError, Divergence, LogGap
+from apportion.core.fold.beats import UNREADABLE
 from apportion.core.fold.columns import Columns
 from apportion.core.fold.doors import Doors
 from apportion.core.fold.lane import Lane
@@ -130,12 +131,13 @@ class Stretches:
             why = int(n[effects.WHY])
             lending.take(tick_pending=why in (stretch.BATCH, stretch.BROKEN))
         batches.taken, batches.done = int(n[effects.BATCH]), int(n[effects.DECISION]) if why == stretch.BATCH else 0
+        if why == stretch.BOOKS:  # others, or the same in another spelling
+            stored, reached_books = self._books_of(batches.batches[batches.taken]), ledger.books(state)
+            if stored != reached_books:
+                raise Divergence(state.counters.seq, "books", encode(stored).decode(), encode(reached_books).decode())
+            batches.took()
         if batches.taken > taken:
             self._chain(batches.batches[batches.taken - 1])
-        if why == stretch.BOOKS:
-            batch = batches.batches[batches.taken]
-            stored, reached_books = decode_batch(batch.body).books, ledger.books(state)
-            raise Divergence(state.counters.seq, "books", encode(stored).decode(), encode(reached_books).decode())
         if why == stretch.BROKEN:
             ledger.check_conservation(state)
             raise ApportionError(f"at seq {state.counters.seq} the accounts do not add up, their check finds nothing: report it")
@@ -149,6 +151,12 @@ class Stretches:
             record = columns.record(index)
             return self.doors.learn(record, self._state.principal.row_of[record.subject.split(".")[2]])
         return not columns.kind(index) and columns.introduce(self._told_of, index)
+
+    def _books_of(self, batch: StoredBatch) -> tuple[PoolBooks, ...]:
+        try:
+            return decode_batch(batch.body).books
+        except UNREADABLE as error:
+            raise Divergence(self._state.counters.seq, "a stored batch, it cannot be decoded", str(error), "") from error
 
     def _chain(self, batch: StoredBatch) -> None:
         """Take the chain over the records from the last batch that was folded; frames made before it are in it."""
