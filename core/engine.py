@@ -125,8 +125,9 @@ class Core:
     def fold_columns(self, columns: Columns, start: int = 0) -> int:
         """Fold from position ``start`` of ``columns`` up to and including the first accepted tick; returns the position after it.
 
-        The state is the one of ``fold`` but for the chain over the records, which is not computed: only ``trust`` may follow, with
-        the batch that answers the tick, and takes the chain from it. Until then the core can neither be saved nor decide.
+        The state is the one of ``fold`` but for the chain over the records, which is not computed: ``trust`` may follow, with the
+        batch that answers the tick, and takes the chain from it. Until then the core can neither be saved nor decide anything that
+        is stored; ``decide_unhashed`` goes without.
         """
         state, index = self.state, start
         if state.counters.tick_pending and start < columns.count:
@@ -181,10 +182,12 @@ class Core:
 
     def decide(self) -> bytes:
         """Decide the pending cycle, fold its decisions, and return the exact bytes for DECISIONS."""
+        self._require_chain()
         return encode_batch(self._finish(self._decisions()))
 
     def decide_unhashed(self, *, told: bool = True) -> CycleBatch:
-        """Decide the pending cycle like ``decide``, for measurements that store nothing: the batch has no digest.
+        """Decide the pending cycle like ``decide``, for measurements that store nothing: the batch has no digest, and after columns
+        no chain.
 
         With ``told=False`` it does not say either why workloads wait; all other decisions are the same.
         """
@@ -192,7 +195,6 @@ class Core:
 
     def _decisions(self, told: bool = True) -> Sequence[AnyDecision]:
         self._require_tick()
-        self._require_chain()
         emit = emit_into(self.state)
         run_cycle(self.state, emit, told=told)
         return emit.decisions
@@ -262,7 +264,7 @@ class Core:
             cycle=counters.cycle,
             seq=counters.seq,
             time_ms=counters.time_ms,
-            chain=state.chain.hex(),
+            chain="" if self._chain_missing else state.chain.hex(),
             digest=known_digest if known_digest is not None else digest(state),
             decisions=decisions,
             books=ledger.books(state),

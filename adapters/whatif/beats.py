@@ -97,24 +97,43 @@ class Cursor:
     """Hands beats out once, in order; those of the nodes that are ``gone`` not at all."""
 
     def __init__(self, beats: Beats, gone: frozenset[str] = frozenset()) -> None:
-        self._seq, self._time_ms, self._who, self._beat = beats._columns()
-        self._speakers = beats.speakers
-        self._gone = gone
+        self.speakers = beats.speakers
+        columns = beats._columns()
+        if gone:
+            here = np.array([speaker.node not in gone for speaker in beats.speakers], dtype=bool)[columns[2]]
+            columns = (columns[0][here], columns[1][here], columns[2][here], columns[3][here])
+        self._seq, self.time_ms, self.who, self.beat = columns
         self._at = 0
 
-    def take(self, to_ms: int, to_seq: int | None = None) -> list[Item]:
-        """Return the beats up to an instant, and up to a record where one is named, as records are folded."""
-        begin, end = self._at, int(np.searchsorted(self._time_ms, to_ms, side="right"))
+    def take(self, to_ms: int, to_seq: int | None = None) -> slice:
+        """Return where the beats up to an instant are, and up to a record where one is named, as records are folded."""
+        begin, end = self._at, int(np.searchsorted(self.time_ms, to_ms, side="right"))
         if to_seq is not None:
             end = min(end, int(np.searchsorted(self._seq, to_seq, side="right")))
-        if begin >= end:
-            return []
-        self._at = end
-        columns = (self._seq, self._time_ms, self._who, self._beat)
+        self._at = max(begin, end)
+        return slice(begin, self._at)
+
+    def items(self, taken: slice) -> list[Item]:
+        """Return beats as they are folded."""
+        columns = (self._seq[taken], self.time_ms[taken], self.who[taken], self.beat[taken])
         found: list[Item] = []
-        speakers, gone = self._speakers, self._gone
-        for number, at_ms, by, count in zip(*(column[begin:end].tolist() for column in columns), strict=True):
-            subject, node, wire = speakers[by]
-            if not gone or node not in gone:
-                found.append((at_ms, 0, number, subject, _BODY % (at_ms, wire, count, wire, count)))
+        for number, at_ms, by, count in zip(*(column.tolist() for column in columns), strict=True):
+            subject, _node, wire = self.speakers[by]
+            found.append((at_ms, 0, number, subject, _BODY % (at_ms, wire, count, wire, count)))
+        return found
+
+    def record(self, position: int) -> tuple[str, bytes]:
+        """Return subject and body of one."""
+        _at_ms, _kind, _number, subject, body = self.items(slice(position, position + 1))[0]
+        return subject, body
+
+    def before(self, taken: slice, items: list[Item]) -> I64:
+        """Return how many of the beats taken are folded before each of ``items``, which are in order."""
+        seqs, times_ms = self._seq[taken], self.time_ms[taken]
+        at_ms = np.array([item[0] for item in items], dtype=np.int64)
+        first, last = np.searchsorted(times_ms, at_ms), np.searchsorted(times_ms, at_ms, side="right")
+        kinds = np.array([item[1] for item in items], dtype=np.int64)
+        found: I64 = np.where(kinds < 0, first, last)
+        for place in np.flatnonzero((first < last) & (kinds == 0)).tolist():  # of one instant: in the order of the log
+            found[place] = first[place] + np.searchsorted(seqs[first[place] : last[place]], items[place][2])
         return found

@@ -16,6 +16,7 @@ from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.simulation.stated import Stated
 from apportion.adapters.whatif.beats import Beats, Cursor, Item
 from apportion.adapters.whatif.demand import Needs
+from apportion.adapters.whatif.feeding import Due, Feed
 from apportion.adapters.whatif.history import TICK, Cycle, Entry, History
 from apportion.adapters.whatif.remade import RemadeWorld
 from apportion.core.decisions import CycleBatch, Rejected, WorkloadRejected, decode_batch, encode_batch
@@ -113,6 +114,7 @@ class Play:
         self._own: set[int] = set()  # records that are the change's
         self._noted = 0  # of its events, how many are among them
         self._beats = Cursor(history.beats, self.change.gone)
+        self._feed = Feed(core, self._beats, kept=self.keep is not None)
         self._more = Cursor(self.change.beats) if self.change.beats is not None else None
         cycles = {cycle.seq: cycle for cycle in history.cycles}
         for number, (place, tick) in enumerate(
@@ -120,25 +122,24 @@ class Play:
         ):
             if self._played.world.deviated:
                 self._between(tick.time_ms)
-            self._fold(self._items(place, tick.time_ms, tick.seq), tick, cycles.get(tick.seq))
+            self._fold(self._due(place, tick.time_ms, tick.seq), tick, cycles.get(tick.seq))
             self._at = place + 1
             if progress is not None and number % 64 == 0:
                 progress(number, len(cycles))
         if self._played.world.deviated:
             self._between(history.to_ms)
         if self.stop is None or not self.stop():
-            self._fold(self._items(len(history.entries), history.to_ms), None, None)
+            self._fold(self._due(len(history.entries), history.to_ms), None, None)
         return self._played
 
     # -- what is folded next -------------------------------------------------------------------------------------------
 
-    def _items(self, end: int, to_ms: int, to_seq: int | None = None) -> list[Item]:
-        """Return what comes before entry ``end`` and up to an instant, in order."""
+    def _due(self, end: int, to_ms: int, to_seq: int | None = None) -> Due:
+        """Return what comes before entry ``end`` and up to an instant."""
         world, change = self._played.world, self.change
         found = self._injections(to_ms)
-        found += self._beats.take(to_ms, to_seq)
         if self._more is not None:
-            found += self._more.take(to_ms)
+            found += self._more.items(self._more.take(to_ms))
         for entry in self.history.entries[self._at : end]:
             if change.drops is not None and change.drops(entry):
                 world.deviated = True
@@ -149,7 +150,7 @@ class Play:
         self._at = end
         found += world.until(to_ms)
         found.sort()  # by instant, then history before what was made, then in order
-        return found
+        return Due(self._beats.take(to_ms, to_seq), found)
 
     def _injections(self, to_ms: int) -> list[Item]:
         found: list[Item] = []
@@ -174,10 +175,10 @@ class Play:
             end = self._at
             while end < len(self.history.entries) and self.history.entries[end].time_ms <= at_ms:
                 end += 1
-            items = self._items(end, at_ms)
+            due = self._due(end, at_ms)
             self._added += 1
             body = encode_event(ClockTick(why="due"), event_id=f"{MADE}.tick.{self._added}", at_ms=at_ms)
-            self._fold(items, Entry(0, at_ms, TICK, "", subject_of(self._ticker, TICK), body), None)
+            self._fold(due, Entry(0, at_ms, TICK, "", subject_of(self._ticker, TICK), body), None)
             self._played.extra_cycles += 1
             if self.stop is not None and self.stop():
                 return
@@ -186,19 +187,14 @@ class Play:
 
     # -- folding -------------------------------------------------------------------------------------------------------
 
-    def _fold(self, items: list[Item], tick: Entry | None, past: Cycle | None) -> None:
+    def _fold(self, due: Due, tick: Entry | None, past: Cycle | None) -> None:
         """Fold what comes before a tick, then the tick, and decide its cycle."""
         core = self._played.core
-        first, make, record = core.seq + 1, tuple.__new__, Record  # as the tuple they are: there are millions
-        records = [make(record, (seq, item[0], item[3], item[4])) for seq, item in enumerate(items, first)]
         if self._sent > self._noted:
-            self._own.update(seq for seq, item in enumerate(items, first) if item[1] == OWN)
+            self._own.update(self._feed.seqs(due, OWN))
             self._noted = self._sent
-        if tick is not None:
-            records.append(Record(first + len(records), tick.time_ms, tick.subject, tick.body))
-        position = 0
-        while position < len(records):
-            position = core.fold_many(records, position)
+        ticks = (tick.time_ms, 0, tick.seq, tick.subject, tick.body) if tick is not None else None
+        records = self._feed.fold(due, ticks)
         if not core.tick_pending:
             if self.keep is not None:
                 self.keep(records, None)
