@@ -8,6 +8,7 @@ timeout needs. Pure data; the instants are those of the log.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,27 @@ class Speaker(NamedTuple):
     subject: str
     node: str
     wire: bytes
+
+
+class Plain(NamedTuple):
+    """Plain heartbeats in a row, but for other records: who (a number of ``speakers``: subject, node), when, which beat."""
+
+    speakers: Sequence[tuple[str, str]]
+    seq: I64
+    time_ms: I64
+    who: I64
+    beat: I64
+
+    def by_node(self) -> Iterator[tuple[str, I64, I64]]:
+        """Yield the records and instants of each node that is heard."""
+        names = list(dict.fromkeys(node for _subject, node in self.speakers))
+        number = {name: place for place, name in enumerate(names)}
+        node = np.array([number[name] for _subject, name in self.speakers], dtype=np.int64)[self.who]
+        order = np.argsort(node, kind="stable")
+        ends = np.cumsum(np.bincount(node, minlength=len(names)))
+        for name, rows in zip(names, np.split(order, ends[:-1]), strict=True):
+            if len(rows):
+                yield name, self.seq[rows], self.time_ms[rows]
 
 
 class Beats:
@@ -56,14 +78,30 @@ class Beats:
 
     def add(self, seq: int, time_ms: int, subject: str, node: str, beat: int) -> None:
         """Keep a heartbeat."""
+        self._seq.append(seq)
+        self._time_ms.append(time_ms)
+        self._who.append(self._number_of(subject, node))
+        self._beat.append(beat)
+
+    def _number_of(self, subject: str, node: str) -> int:
         who = self._number.get((subject, node))
         if who is None:
             who = self._number[subject, node] = len(self.speakers)
             self.speakers.append(Speaker(subject, node, node.encode()))
-        self._seq.append(seq)
-        self._time_ms.append(time_ms)
-        self._who.append(who)
-        self._beat.append(beat)
+        return who
+
+    def add_all(self, place: int, beats: Plain) -> None:
+        """Keep many; those that are kept from ``place`` on already lie among them."""
+        number = np.full(len(beats.speakers), -1, dtype=np.int64)
+        for one in np.unique(beats.who).tolist():
+            number[one] = self._number_of(*beats.speakers[one])
+        columns, mixed = (self._seq, self._time_ms, self._who, self._beat), len(self._seq) > place
+        for column, values in zip(columns, (beats.seq, beats.time_ms, number[beats.who], beats.beat), strict=True):
+            column.frombytes(values.tobytes())
+        if mixed:
+            order = np.argsort(np.array(self._seq[place:], dtype=np.int64), kind="stable")
+            for column in columns:
+                column[place:] = array("q", np.array(column[place:], dtype=np.int64)[order].tobytes())
 
     def thinned(self, apart_ms: int) -> Beats:
         """Return the beats that a timeout needs: of each node one in ``apart_ms``, and both sides of a gap."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from apportion.adapters.whatif.beats import Beats
+from apportion.adapters.whatif.beats import Beats, Plain
 from apportion.adapters.whatif.demand import Attempt, Recorder
+from apportion.adapters.whatif.hearing import Hearing
 from apportion.adapters.whatif.in_place import note_in_place
 from apportion.core.decisions import (
     CycleBatch,
@@ -52,7 +53,6 @@ REPORT_TYPES = (RunStarted, RunCheckpointed, RunProgressed, RunFinished, RunLost
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnknownType, UnknownVersion)
 GRID_LEAST_MS = 1_000
 SAME_KEPT = 4
-GAPS = 5  # twice and a half the usual time between two beats, in halves, is a gap
 
 
 class Entry(NamedTuple):
@@ -104,7 +104,7 @@ class _Listed(NamedTuple):
     times: int
 
 
-class _Peek(msgspec.Struct, gc=False):
+class Peek(msgspec.Struct, gc=False):
     """What of an envelope says when, and the payload unread."""
 
     type: str = ""
@@ -113,7 +113,15 @@ class _Peek(msgspec.Struct, gc=False):
     data: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_peek = msgspec.json.Decoder(_Peek)
+_peek = msgspec.json.Decoder(Peek)
+
+
+def peeked(body: bytes) -> Peek:
+    """Return when and what an envelope says; nothing where it cannot be read."""
+    try:
+        return _peek.decode(body)
+    except UNREADABLE:
+        return Peek()
 
 
 def event_of(entry: Entry) -> Event | None:
@@ -178,9 +186,7 @@ class Reader:
         self._listed: dict[str, _Listed] = {}  # what a node listed last
         self._left_out: dict[str, Entry] = {}  # the last heartbeat that was left out
         self._on_node: dict[str, dict[str, None]] = {}  # node -> runs that hold GPUs there
-        self._last_beat: dict[str, int] = {}
-        self._beats_every: dict[str, int] = {}
-        self._gap: dict[str, int] = {}  # node -> when it was heard last before a gap that is not explained yet
+        self._hearing = Hearing()
         self.history.running = note_in_place(core, self.history.recorder)
         for key, attempt in self.history.running.items():
             self._hold(key, attempt)
@@ -200,26 +206,42 @@ class Reader:
         self.history.recorder.finish(self.history.to_ms)
         return self.history
 
+    def take_read(self, beats: Plain, others: Sequence[Record], times_ms: Sequence[int], last: tuple[int, int]) -> None:
+        """Take records whose plain heartbeats were read already; ``others`` come with their instants, ``last`` is the end of all.
+
+        The same as ``take`` of them all in their order.
+        """
+        history, place = self.history, len(self.history.beats)
+        for node, seqs, at_ms in beats.by_node():
+            self._hearing.ahead(node, seqs, at_ms)
+        for record, time_ms in zip(others, times_ms, strict=True):
+            self._at(record, peeked(record.body), time_ms)
+        history.to_seq, history.to_ms = last
+        for node in self._hearing.waiting():
+            self._catch_up(node, history.to_seq + 1)
+        history.beats.add_all(place, beats)
+        history.records += len(beats.seq)
+
     def _record(self, record: Record) -> None:
         history = self.history
+        said = peeked(record.body)
+        claimed = said.at_ms if history.stated else record.stored_ms
+        self._at(record, said, next_time_ms(history.to_ms, claimed, stated=history.stated) or history.to_ms)
+
+    def _at(self, record: Record, said: Peek, time_ms: int) -> None:
+        """Take a record of an instant."""
+        history = self.history
         history.records += 1
-        history.to_seq = record.seq
+        history.to_seq, history.to_ms = record.seq, time_ms
         parts = split_subject(record.subject)
         kind = parts[1] if parts is not None else ""
-        try:
-            said = _peek.decode(record.body)
-        except UNREADABLE:
-            said = _Peek()
-        claimed = said.at_ms if history.stated else record.stored_ms
-        time_ms = next_time_ms(history.to_ms, claimed, stated=history.stated) or history.to_ms
-        history.to_ms = time_ms
         if kind == BEAT:
             try:
                 node = history.beats.take(record.seq, time_ms, record.subject, record.body)
             except UNREADABLE:
                 node = None
             if node is not None:
-                self._heard(node, time_ms)
+                self._heard(node, record.seq, time_ms)
                 return
         event: Event | None = None
         if kind == BEAT or kind in REPORTS or kind == "workload.submitted":
@@ -227,23 +249,22 @@ class Reader:
                 event = decode_data(said.type, said.v, said.data)
             except UNREADABLE:
                 event = None
-        if isinstance(event, NodeHeartbeat) and self._apart_ms and self._says_the_same(event, time_ms):
-            entry = Entry(record.seq, time_ms, kind, self._note(event, time_ms), record.subject, record.body)
-            self._left_out[event.node] = entry  # unless the node falls silent after it
+        alike = isinstance(event, NodeHeartbeat) and self._apart_ms > 0 and self._says_the_same(event, time_ms)
+        entry = Entry(record.seq, time_ms, kind, self._note(event, record.seq, time_ms), record.subject, record.body)
+        if alike:
+            self._left_out[entry.key] = entry  # unless the node falls silent after it
             return
-        history.entries.append(
-            Entry(record.seq, time_ms, kind, self._note(event, time_ms), record.subject, record.body)
-        )
+        history.entries.append(entry)
         if kind == TICK and record.seq in self._batches:
             self._cycle(self._batches.pop(record.seq))
 
-    def _note(self, event: Event | None, time_ms: int) -> str:
+    def _note(self, event: Event | None, seq: int, time_ms: int) -> str:
         """Take what an event tells into account; returns its key."""
         recorder = self.history.recorder
         if isinstance(event, NodeHeartbeat):
-            self._heard(event.node, time_ms)
-            if event.runs is not None and event.node in self._gap:
-                self._after_gap(event.node, event.runs, time_ms)
+            self._heard(event.node, seq, time_ms)
+            if event.runs is not None and (since_ms := self._hearing.gap_of(event.node)) is not None:
+                self._after_gap(event.node, since_ms, event.runs, time_ms)
             return event.node
         if isinstance(event, WorkloadSubmitted):
             recorder.submitted(event, time_ms)
@@ -252,8 +273,10 @@ class Reader:
             recorder.started(event, time_ms)
         elif isinstance(event, RunCheckpointed):
             recorder.checkpointed(event, time_ms)
-        elif isinstance(event, RunLost) and self._silent(event.node, time_ms):
-            self._lose(event.node, time_ms)
+        elif isinstance(event, RunLost):
+            self._catch_up(event.node, seq)
+            if self._hearing.silent(event.node, time_ms):
+                self._lose(event.node, time_ms)
         return f"{event.workload}#{event.run}" if isinstance(event, REPORT_TYPES) else ""
 
     def _says_the_same(self, event: NodeHeartbeat, time_ms: int) -> bool:
@@ -274,23 +297,16 @@ class Reader:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def _heard(self, node: str, time_ms: int) -> None:
-        last_ms = self._last_beat.get(node)
-        self._last_beat[node] = time_ms
-        if last_ms is None or time_ms <= last_ms:
-            return
-        every_ms = self._beats_every.get(node)
-        if every_ms is not None and 2 * (time_ms - last_ms) > GAPS * every_ms:
-            self._gap[node] = last_ms
+    def _heard(self, node: str, seq: int, time_ms: int) -> None:
+        self._catch_up(node, seq)
+        if self._hearing.heard(node, time_ms):
             self._put_back(node)
-        self._beats_every[node] = min(every_ms or time_ms - last_ms, time_ms - last_ms)
 
-    def _silent(self, node: str, time_ms: int) -> bool:
-        every_ms = self._beats_every.get(node)
-        return node in self._gap or (every_ms is not None and 2 * (time_ms - self._last_beat[node]) > GAPS * every_ms)
+    def _catch_up(self, node: str, seq: int) -> None:
+        if self._hearing.catch_up(node, seq):
+            self._put_back(node)
 
-    def _after_gap(self, node: str, listed: tuple[str, ...], time_ms: int) -> None:
-        since_ms = self._gap.pop(node)
+    def _after_gap(self, node: str, since_ms: int, listed: tuple[str, ...], time_ms: int) -> None:
         attempts = self.history.recorder.attempts
         had = [
             key

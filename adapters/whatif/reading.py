@@ -1,16 +1,20 @@
 """From two logs to a history: where a range begins and ends, and reading it once.
 
-Reads through the ports, so a live log, an archive and one in memory are alike; it never writes. A range begins after a decided
-cycle: the first of the log at the earliest, because before it there is no cluster. ``read`` keeps the heartbeats of a range of
-more than ``ALL_BEATS`` records thinned to what timeouts need, so that a month fits into memory.
+Reads through the ports, so a live log and one in memory are alike, and an archive as columns (``archived``); it never writes. A
+range begins after a decided cycle: the first of the log at the earliest, because before it there is no cluster. ``read`` keeps the
+heartbeats of a range of more than ``ALL_BEATS`` records thinned to what timeouts need, so that a month fits into memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from apportion.adapters.logs.archive import ArchiveEventLog
+from apportion.adapters.logs.joined import JoinedEventLog
 from apportion.adapters.processes.collector import without_collector
+from apportion.adapters.whatif import archived
 from apportion.adapters.whatif.history import History, Reader
 from apportion.adapters.whatif.measures import Measured, Measures
 from apportion.core.envelope import StoredBatch
@@ -70,6 +74,13 @@ async def read(
     apart_ms = timeout_ms // BEATS_PER_TIMEOUT if to_seq - core.seq > ALL_BEATS else 0
     reader, batches, seq = Reader(core, measures.take, apart_ms=apart_ms), _Ahead(decisions, core), core.seq
     with without_collector():
+        if (archive := await _archive_of(events, seq)) is not None:
+            for piece in archived.pieces(archive[0], seq, min(to_seq, archive[1])):
+                seq = piece.last_seq
+                reader.take((), await batches.up_to(seq))
+                archived.take(reader, piece)
+                if progress is not None:
+                    progress(seq - core.seq, to_seq - core.seq)
         while seq < to_seq:
             records = await events.read(seq, min(READ_EVENTS, to_seq - seq))
             if not records:
@@ -82,3 +93,11 @@ async def read(
     if apart_ms:
         history.beats = history.beats.thinned(apart_ms)
     return history, measures.finish(history.to_ms)
+
+
+async def _archive_of(events: EventLog, after_seq: int) -> tuple[Path, int] | None:
+    """Return the archive that holds what follows a record, and up to which one; None where a live log does."""
+    if isinstance(events, ArchiveEventLog):
+        return events.directory, await events.last_seq()
+    behind = await events.archived(after_seq) if isinstance(events, JoinedEventLog) else None
+    return (behind.directory, behind.until_seq) if behind is not None else None
