@@ -3,18 +3,25 @@
 A month of the generator's jobs (the shape of the ITP trace, ``demand_pct`` of the cluster's GPU time) on ``nodes`` nodes of 8 GPUs
 is played once, with cycles of a minute, and kept as a what-if keeps a past it has read (``whatif.history``; heartbeats as columns,
 thinned to what timeouts need). Then two programs exchange a part of their shares and the month is played again: that is
-``month_s``, wall time of one process, with its CPU time in ``month_cpu_s``. Playing the past (``past_s``) and reading logs are
-not in it. ``days`` other than 30 are scaled: ``month_s`` is then an estimate, and the document says so (``scaled``). Progress goes
-to stderr.
+``month_s``, wall time of one process, with its CPU time in ``month_cpu_s``. Making the past (``past_s``) is not in it. With a
+``directory`` the past is read from an archive, that of ``bench replay``, whose nodes report every ten seconds: ``past_s`` is then
+how long a what-if reads. ``days`` other than 30 are scaled: ``month_s`` is then an estimate, and the document says so (``scaled``).
+Progress goes to stderr.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
+from apportion.adapters.bench.replay import archive_of
 from apportion.adapters.demo.generator import Shape, generate
+from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
+from apportion.adapters.logs.manifest import load
+from apportion.adapters.past.trusting import state_from
 from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.simulation.cluster import ROOT, Layout
 from apportion.adapters.simulation.stated import tick_event
@@ -25,6 +32,7 @@ from apportion.adapters.whatif.difference import difference
 from apportion.adapters.whatif.history import History, Reader
 from apportion.adapters.whatif.measures import Measured, Measures
 from apportion.adapters.whatif.playing import Play
+from apportion.adapters.whatif.reading import first_cycle, read
 from apportion.core.decisions import encode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
@@ -32,18 +40,30 @@ from apportion.core.units import MS_PER_DAY
 
 CYCLE_MS = 60_000
 MONTH_DAYS = 30
+DEMAND_PCT = 220
+ARCHIVE_BEAT_S = 10
 HOLDS, GETS = "cluster04", "cluster07"
 
 
-def run(days: int = MONTH_DAYS, nodes: int = 128, demand_pct: int = 220, seed: int = 1) -> dict[str, Any]:
-    """Return ``month_s`` and what the month was."""
+def run(
+    days: int = MONTH_DAYS, nodes: int = 128, demand_pct: int = DEMAND_PCT, seed: int = 1, directory: str = ""
+) -> dict[str, Any]:
+    """Return ``month_s`` and what the month was; an archive is always of the usual demand."""
     layout = Layout(nodes=nodes)
-    shape = Shape(days=days, gpus=layout.gpus, demand_milli=demand_pct * 10)
-    options = WorldOptions(seed=seed, length_ms=days * MS_PER_DAY, layout=layout)
-    began_s = time.monotonic()
-    with without_collector():
-        history, before, core = _past(World(generate(seed, shape), options), days)
-    past_s = time.monotonic() - began_s
+    if directory and demand_pct != DEMAND_PCT:
+        raise ValueError(f"demand_pct {demand_pct}: the archive in {directory} is of {DEMAND_PCT}; leave one of the two out")
+    if directory:
+        with archive_of(directory, days, nodes, ARCHIVE_BEAT_S, seed) as place:
+            to_seq = load(place).days[days - 1].last_seq
+            began_s, past_cpu_s = time.monotonic(), time.process_time()
+            history, before, core = asyncio.run(_read(place, to_seq))
+    else:
+        shape = Shape(days=days, gpus=layout.gpus, demand_milli=demand_pct * 10)
+        options = WorldOptions(seed=seed, length_ms=days * MS_PER_DAY, layout=layout)
+        began_s, past_cpu_s = time.monotonic(), time.process_time()
+        with without_collector():
+            history, before, core = _past(World(generate(seed, shape), options), days)
+    past_s, past_cpu_s = time.monotonic() - began_s, time.process_time() - past_cpu_s
     wishes = [change.Wish(layout.pool, f"{ROOT}/{HOLDS}", 257_000), change.Wish(layout.pool, f"{ROOT}/{GETS}", 340_000)]
     cpu_s, began_s = time.process_time(), time.monotonic()
     needs, measures = Needs(history.recorder), Measures(core, history.to_ms)
@@ -71,8 +91,18 @@ def run(days: int = MONTH_DAYS, nodes: int = 128, demand_pct: int = 220, seed: i
         "runs_remade": played.world.remade_runs,
         "starts": {"history": found.before.total.starts, "whatif": found.after.total.starts},
         "waiting_at_the_end": played.core.state.queued,
+        "past": "read from an archive" if directory else "played",
         "past_s": round(past_s, 1),
+        "past_cpu_s": round(past_cpu_s, 1),
     }
+
+
+async def _read(place: Path, to_seq: int) -> tuple[History, Measured, Core]:
+    """Read an archive from its first cycle on; returns what a what-if reads of it, and the core after that cycle."""
+    events, decisions = ArchiveEventLog(place), ArchiveDecisionLog(place)
+    core = state_from(place, await first_cycle(decisions))
+    history, before = await read(core, events, decisions, to_seq)
+    return history, before, core
 
 
 def _past(world: World, days: int) -> tuple[History, Measured, Core]:

@@ -8,6 +8,7 @@ nothing and folds nothing: the state in the range is made by the core that plays
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -52,6 +53,7 @@ REPORTS = ("run.started", "run.checkpointed", "run.progressed", "run.finished", 
 REPORT_TYPES = (RunStarted, RunCheckpointed, RunProgressed, RunFinished, RunLost)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnknownType, UnknownVersion)
 GRID_LEAST_MS = 1_000
+ON_GRID_PERCENT = 95  # of ticks, where a grid was begun anew in the range
 SAME_KEPT = 4
 
 
@@ -133,6 +135,12 @@ def event_of(entry: Entry) -> Event | None:
         return None
 
 
+def _on_grid(gaps: Counter[int], grid_ms: int) -> bool:
+    """Tell whether nearly all of the gaps between ticks are of a grid."""
+    there = sum(times for gap_ms, times in gaps.items() if gap_ms % grid_ms == 0)
+    return there * 100 >= gaps.total() * ON_GRID_PERCENT
+
+
 @dataclass
 class History:
     """The range ``(from_seq, to_seq]``. ``snapshot``: the core at ``from_seq``."""
@@ -154,16 +162,20 @@ class History:
 
     def pace(self) -> Pace:
         """Return when the leader of the range wrote ticks."""
-        waits, asked_ms, last_ms, grid_ms = list[int](), -1, -1, 0
+        waits, gaps, asked_ms, last_ms, grid_ms = list[int](), Counter[int](), -1, -1, 0
         for entry in self.entries:
             if entry.kind == TICK:
                 if asked_ms >= 0:
                     waits.append(entry.time_ms - asked_ms)
                 if last_ms >= 0:
                     grid_ms = gcd(grid_ms, entry.time_ms - last_ms)
+                    gaps[entry.time_ms - last_ms] += 1
                 asked_ms, last_ms = -1, entry.time_ms
             elif asked_ms < 0 and entry.kind != BEAT:
                 asked_ms = entry.time_ms
+        usual_ms = max(gaps, key=lambda gap_ms: gaps[gap_ms], default=0)
+        if grid_ms < GRID_LEAST_MS <= usual_ms and _on_grid(gaps, usual_ms):
+            grid_ms = usual_ms  # that was begun anew now and then
         if grid_ms >= GRID_LEAST_MS:
             return Pace(last_ms % grid_ms, grid_ms)
         waits.sort()

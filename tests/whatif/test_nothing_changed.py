@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 
 from apportion.adapters.simulation.faults import ROUGH
@@ -11,7 +13,7 @@ from apportion.adapters.simulation.trouble import QUIET
 from apportion.adapters.whatif import report
 from apportion.adapters.whatif.calibration import calibrate, document
 from apportion.adapters.whatif.demand import Needs
-from apportion.adapters.whatif.history import Reader
+from apportion.adapters.whatif.history import Entry, History, Pace, Reader
 from apportion.adapters.whatif.playing import Change, Play
 from apportion.core.decisions import CycleBatch
 from apportion.core.envelope import Record
@@ -85,6 +87,22 @@ def test_beats_thinned_to_what_a_timeout_needs_move_nobody() -> None:
         past.history.beats = all_of_them
 
     assert lives(batches) == lives(stored(past.logs))
+
+
+@pytest.mark.parametrize(
+    ("gaps_ms", "pace"),
+    [
+        ([60_000, 120_000] * 20, Pace(0, 60_000)),
+        ([*[60_000] * 50, 59_999, *[60_000] * 50], Pace(59_999, 60_000)),
+        ([60_000, 61_000, 59_999] * 20, Pace(1_000, 0)),
+    ],
+    ids=["grid", "begun anew", "none"],
+)
+def test_a_grid_of_ticks_is_seen_also_where_it_was_begun_anew(gaps_ms: list[int], pace: Pace) -> None:
+    times_ms = list(accumulate(gaps_ms, initial=600_000))
+    ticks = [Entry(seq, time_ms, "clock.tick", "", "", b"") for seq, time_ms in enumerate(times_ms)]
+
+    assert History(b"", 0, 0, True, entries=ticks).pace() == pace
 
 
 @pytest.mark.parametrize("setting", PASTS[:2], ids=name)
