@@ -123,8 +123,7 @@ def apply_started(state: State, starts: Started) -> None:
     rows, gpu = starts.workload, starts.gpu
     dequeue_all(state, rows)
     pool, leaf = table.pool[rows], table.budget[rows]
-    keys, run_nos = table.keys, starts.run_no.tolist()
-    runs = run.add_all(state.run_refs([keys[row] for row in rows.tolist()], run_nos))
+    runs = run.add_all(state.run_refs(table.keys_of(rows), starts.run_no.tolist()))
     allocs = alloc.add_all([""] * len(gpu))
     begins = np.flatnonzero(np.diff(starts.start, prepend=-1))
     for column, values in (

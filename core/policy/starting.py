@@ -131,7 +131,7 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
     count = int(starts.counts[0])
     if not count:
         return 0
-    table, now_ms, names = state.workload, state.counters.time_ms, state.workload.keys
+    table, now_ms = state.workload, state.counters.time_ms
     rows, whys, first = starts.workload[:count].copy(), starts.why[:count], starts.first[: count + 1].copy()
     gpus, sizes = starts.gpus[: first[count]].copy(), np.diff(first)
     leaf, pool, milli, min_runtime_ms = table.budget[rows], table.pool[rows], table.gpus_milli[rows], table.min_runtime_ms[rows]
@@ -146,7 +146,7 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
         np.where(funded, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED), node[begins], gpus, each[of_start], of_start,
     )  # fmt: skip
     said: dict[str, Column] = {
-        "workload": Texts([names[row] for row in rows.tolist()]),
+        "workload": Texts(table.keys_of(rows)),
         "run": Numbers(run_no),
         "budget": texts_of(leaf, state.budget.used, state.budget_path),
         "pool": texts_of(pool, state.pool.used, state.pool.keys.__getitem__),

@@ -145,6 +145,14 @@ def test_the_keys_of_many_runs_are_those_of_each(run_nos: list[int]) -> None:
     assert state.run_refs(workloads, run_nos) == [state.run_ref(*one) for one in zip(workloads, run_nos, strict=True)]
 
 
+@pytest.mark.parametrize("rows", [[], [1], [2, 0, 2, 3]])
+def test_the_keys_of_many_rows_are_told_in_their_order(rows: list[int]) -> None:
+    table = Pairs()
+    table.add_all(["a", "b", "c", "d"])
+
+    assert table.keys_of(np.array(rows, dtype=np.int64)) == [table.keys[row] for row in rows]
+
+
 def test_a_table_grows_at_once_to_what_is_reserved() -> None:
     table = Pairs()
     table.reserve(1_000)
