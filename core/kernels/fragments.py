@@ -23,9 +23,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.units import MAX_NODE_GPUS
 
 I64 = NDArray[np.int64]
+
+BUILT_ON = {"bare": "aaaf19105a01"}
 
 BEST_FIT, FGD, BALANCED = 1, 2, 3
 
@@ -52,8 +55,8 @@ _STEPS = np.array([
 ], dtype=np.int64)  # fmt: skip
 
 
-@njit(cache=True)
-def _fits(asked: I64, gpus: int, free: I64, first: int, cpu_milli: int, memory_mib: int, models: int) -> bool:
+@bare
+def fits(asked: I64, gpus: int, free: I64, first: int, cpu_milli: int, memory_mib: int, models: int) -> bool:
     """Tell whether a node has place for a task."""
     if cpu_milli < asked[CPU_MILLI] or memory_mib < asked[MEMORY_MIB]:
         return False
@@ -68,7 +71,7 @@ def _fits(asked: I64, gpus: int, free: I64, first: int, cpu_milli: int, memory_m
     return able >= asked[GPUS]
 
 
-@njit(cache=True)
+@bare
 def fragment(first: int, gpus: int, free: I64, cpu_milli: int, memory_mib: int, models: int, mix: I64) -> int:
     """Return the fragment of a node, of whose GPUs ``free`` tells what is left: milli-GPU x weight, summed over the mix."""
     total, whole, lost = 0, 0, 0
@@ -93,7 +96,7 @@ def fragment(first: int, gpus: int, free: I64, cpu_milli: int, memory_mib: int, 
     return lost
 
 
-@njit(cache=True)
+@bare
 def _rounded(decrease: int, weight: int) -> int:
     """Return the score of FGD for a decrease in milli-GPU x weight: its sigmoid over GPUs, in per cent, rounded down."""
     low, high = 0, 99
@@ -107,7 +110,7 @@ def _rounded(decrease: int, weight: int) -> int:
     return low
 
 
-@njit(cache=True)
+@bare
 def cpu_per_gpu(mix: I64) -> int:
     """Return the CPU, in milli, that the mix takes per GPU on average; classes without GPUs aside. 0 = none."""
     cpu_milli, gpu_milli = 0, 0
@@ -118,14 +121,14 @@ def cpu_per_gpu(mix: I64) -> int:
     return cpu_milli * WHOLE // gpu_milli if gpu_milli > 0 else 0
 
 
-@njit(cache=True)
+@bare
 def _stranded(gpu_milli: int, cpu_milli: int, per_gpu: int) -> int:
     """Return what of the free GPU no CPU is left for."""
     return max(0, gpu_milli - cpu_milli * WHOLE // per_gpu) if per_gpu > 0 else 0
 
 
-@njit(cache=True)
-def _score(
+@bare
+def score_of(
     packing: int, asked: I64, position: int, first: int, gpus: int, free: I64, cpu_milli: int, memory_mib: int, models: int,
     mix: I64, weight: int, per_gpu: int, before: int, trial: I64,
 ) -> int:  # fmt: skip
@@ -149,8 +152,9 @@ def _score(
     return decrease * FINE // weight - stranded * STRANDED
 
 
-@njit(cache=True)
-def _weight(mix: I64) -> int:
+@bare
+def weight_of(mix: I64) -> int:
+    """Return the weight of all classes together, at least 1."""
     weight = 0
     for kind in range(len(mix)):
         weight += mix[kind, WEIGHT]
@@ -167,7 +171,7 @@ def best_node(
     ``order`` are the node rows, those first that win ties. ``score`` and ``position`` are kept by the caller for each kind of task:
     a node is looked at again when its ``version`` is not the ``known`` one.
     """
-    weight, per_gpu, best = _weight(mix), cpu_per_gpu(mix), -1
+    weight, per_gpu, best = weight_of(mix), cpu_per_gpu(mix), -1
     trial = np.zeros(MAX_NODE_GPUS, dtype=np.int64)
     fraction = asked[GPUS] == 1 and asked[MILLI] < WHOLE
     for node in order:
@@ -175,14 +179,14 @@ def best_node(
             known[node] = version[node]
             score[node], position[node] = NOWHERE, -1
             first, gpus = node_first[node], node_gpus[node]
-            if _fits(asked, gpus, free, first, cpu_milli[node], memory_mib[node], models[node]):
+            if fits(asked, gpus, free, first, cpu_milli[node], memory_mib[node], models[node]):
                 before = 0
                 if packing != BEST_FIT:
                     before = fragment(first, gpus, free, cpu_milli[node], memory_mib[node], models[node], mix)
                 for k in range(gpus if fraction else 1):
                     if fraction and free[first + k] < asked[MILLI]:
                         continue
-                    found = _score(
+                    found = score_of(
                         packing, asked, k if fraction else -1, first, gpus, free, cpu_milli[node], memory_mib[node], models[node],
                         mix, weight, per_gpu, before, trial,
                     )  # fmt: skip
@@ -203,17 +207,17 @@ def fill_ranks(
 
     ``NOWHERE`` where there is no place for it. Whether it may be there is not asked here: that is for ``pack.find_gpus``.
     """
-    weight, per_gpu = _weight(mix), cpu_per_gpu(mix)
+    weight, per_gpu = weight_of(mix), cpu_per_gpu(mix)
     trial = np.zeros(MAX_NODE_GPUS, dtype=np.int64)
     fraction = asked[GPUS] == 1 and asked[MILLI] < WHOLE
     rank[:] = NOWHERE
     for node in range(node_rows):
         first, gpus, cpu, memory = node_first[node], node_gpus[node], cpu_milli[node], memory_mib[node]
-        if node_pool[node] != pool_row or not _fits(asked, gpus, free, first, cpu, memory, asked[MODELS]):
+        if node_pool[node] != pool_row or not fits(asked, gpus, free, first, cpu, memory, asked[MODELS]):
             continue
         before = fragment(first, gpus, free, cpu, memory, asked[MODELS], mix)
         if not fraction:
-            rank[node] = _score(
+            rank[node] = score_of(
                 packing, asked, -1, first, gpus, free, cpu, memory, asked[MODELS], mix, weight, per_gpu, before, trial
             )
             continue
@@ -222,7 +226,7 @@ def fill_ranks(
                 like = 0  # a GPU with as much left has the same score
                 while free[first + like] != free[first + k]:
                     like += 1
-                rank[first + k] = rank[first + like] if like < k else _score(
+                rank[first + k] = rank[first + like] if like < k else score_of(
                     packing, asked, k, first, gpus, free, cpu, memory, asked[MODELS], mix, weight, per_gpu, before, trial
                 )  # fmt: skip
 
@@ -237,7 +241,7 @@ def pool_fragment(
     for node in range(node_rows):
         if node_pool[node] == pool_row:
             lost += fragment(node_first[node], node_gpus[node], free, cpu_milli[node], memory_mib[node], models, mix)
-    return lost // _weight(mix)
+    return lost // weight_of(mix)
 
 
 @njit(cache=True)

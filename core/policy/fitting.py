@@ -59,11 +59,16 @@ def ranks_of(state: State, workload: int, space: Space, wish: Wish, ask: Ask) ->
     rank = np.zeros(gpu.used if milli < MILLI else node.used, dtype=np.int64)
     fragments.fill_ranks(
         packing, asked_of(milli, wish), mix_of(state, pool), pool, node.used, node.pool, node.first_gpu, node.gpus,
-        np.where(usable, MILLI - space.gpu_milli, 0),
-        np.minimum(node.column("cpu_milli") - space.cpu_milli, fragments.CPU_MILLI_MAX),
-        node.column("memory_mib") - space.memory_mib, rank,
+        np.where(usable, MILLI - space.gpu_milli, 0), *left_beside_gpus(state, space), rank,
     )  # fmt: skip
     return rank
+
+
+def left_beside_gpus(state: State, space: Space) -> tuple[I64, I64]:
+    """Return what is left of CPU and memory on each node, as packings see it."""
+    node = state.node
+    cpu_milli: I64 = np.minimum(node.column("cpu_milli") - space.cpu_milli, fragments.CPU_MILLI_MAX)
+    return cpu_milli, node.column("memory_mib") - space.memory_mib
 
 
 def has_room(state: State, workload: int, gpus: list[int]) -> bool:

@@ -148,7 +148,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
         made, ready = turn.reservations, releases_of(state, turn.pool, guess=True)
         kept = np.empty((0 if made.drains else max(0, most - len(made.starts_ms)), 2), dtype=np.int64)
         leaf, kept_here = serve.start_funded(
-            jobs, lines, turn.room, turn.stock, starts, turn.runs(), turn.pool, quantum_ms, turn.root, turn.now_ms,
+            jobs, lines, turn.room, turn.stock, turn.ranks, starts, turn.runs(), turn.pool, quantum_ms, turn.root, turn.now_ms,
             int(turn.plain and not planned), kept_all, ask_all, turn.blocked, stuck_milli, taken, position, candidate, shapes,
             count, found, ready.now_ready_ms, ready.now_order, ready.known, kept,
         )  # fmt: skip
@@ -160,7 +160,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
         if leaf < 0:
             return
         known, workload = int(found[0]), int(candidate[leaf])
-        if known == serve.FULL:
+        if known == serve.FULL or (known == serve.OPEN and not planned and turn.rank()):
             continue
         gpus = _fit(state, turn, workload) if known == serve.OPEN and not planned else []
         losers = None
@@ -265,13 +265,13 @@ def _everybody(
     while True:
         starts = turn.starts()
         leaf = serve.start_all(
-            turn.jobs, lines, turn.room, ends, places, turn.tried, turn.stock, starts, turn.root, turn.now_ms, turn.horizon_ms,
-            turn.starts_ms, turn.plain, in_time_free, idle_cycles, turn.seen, allowed, position, found,
+            turn.jobs, lines, turn.room, ends, places, turn.tried, turn.stock, turn.ranks, starts, turn.root, turn.now_ms,
+            turn.horizon_ms, turn.starts_ms, turn.plain, in_time_free, idle_cycles, turn.seen, allowed, position, found,
         )  # fmt: skip
         start_listed(state, emit, shares, starts)
         if leaf < 0:
             return
-        if int(found[0]) == serve.FULL:
+        if int(found[0]) == serve.FULL or turn.rank():
             continue
         workload = int(turn.jobs.queue[position[leaf]])
         gpus = _fit(state, turn, workload)

@@ -11,13 +11,17 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels import room as room_kernels
 from apportion.core.kernels import serve
+from apportion.core.policy.fitting import left_beside_gpus
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.idling import demoted
 from apportion.core.policy.reserving import Reservations, says_over_ms
 from apportion.core.state import schema
+from apportion.core.state.mix import asked_of, mix_of
 from apportion.core.state.queue import lent_queue, parts_of
+from apportion.core.state.space import Space
 from apportion.core.state.state import State
-from apportion.core.units import MAX_NODE_GPUS
+from apportion.core.state.wishes import NO_ARRAY, wish_at
+from apportion.core.units import MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
 
@@ -46,6 +50,7 @@ class Turn:
         self.profile = np.zeros(0, dtype=np.int64)  # of the plan, once there is one
         self._largest = int(state.node.column("gpus").max(initial=0))
         self.plain = int(state.pool.packing[pool] == schema.BEST_FIT)  # 1 = kernels choose GPUs, and list who has started
+        self.ranks = unjudged(schema.BEST_FIT, np.zeros((0, 0), dtype=np.int64), (NO_ARRAY, NO_ARRAY), NO_ARRAY)
         most = min(STARTS_MAX, state.queued)
         workload, why, running, first = (np.zeros(most + 1, dtype=np.int64) for _column in range(4))
         gpus, count = np.zeros(most + state.gpu.used, dtype=np.int64), np.zeros(1, dtype=np.int64)
@@ -56,6 +61,18 @@ class Turn:
     def now_ms(self) -> int:
         """Time of the cycle."""
         return self.state.counters.time_ms
+
+    def rank(self) -> bool:
+        """Make the ranks of the pool's packing, so that kernels choose from now on; False when they do so already.
+
+        Not before somebody may start: what comes to a pool is found by a walk over all its workloads.
+        """
+        if self.plain:
+            return False
+        state, packing = self.state, self.state.pool.cells.packing[self.pool]
+        left, asked = left_beside_gpus(state, Space.now(state)), asked_of(MILLI, wish_at(state, 0))
+        self.plain, self.ranks = 1, unjudged(packing, mix_of(state, self.pool), left, asked)
+        return True
 
     def starts(self, *, runs: bool = True) -> serve.Starts:
         """Return the list of starts, with the rows that their ``runs`` will have; it is empty whenever this is asked."""
@@ -72,6 +89,9 @@ class Turn:
     def measure(self, known: serve.Room | None = None) -> None:
         """Count what is free, by who asks; what was ``known`` of what could be freed still bounds it."""
         made = self.reservations
+        if len(self.ranks.asked):
+            self.ranks.known[:] = 0
+            self.ranks.cpu_milli[:], self.ranks.memory_mib[:] = left_beside_gpus(self.state, Space.now(self.state))
         classes, most = len(made.instants_ms) + 1, min(self._largest, MAX_NODE_GPUS)
         self.room = serve.Room(
             made.instants_ms, np.empty((classes, most + 1), dtype=np.int64), np.empty(classes, dtype=np.int64),
@@ -149,6 +169,15 @@ class Turn:
         """Return per budget row 1 where something waits that may start in this cycle."""
         ready: I64 = ((self.jobs.last > self.jobs.first) & (self.blocked == 0) & self.mine).astype(np.int64)
         return ready
+
+
+def unjudged(packing: int, mix: I64, left: tuple[I64, I64], asked: I64) -> serve.Ranks:
+    """Return the ranks of a packing, of which nothing is known yet; ``left`` is CPU and memory of each node."""
+    nodes = len(left[0])
+    each, known = np.zeros(serve.SHAPES, dtype=np.int64), np.zeros((serve.SHAPES, nodes), dtype=np.uint8)
+    rank, gpu = (np.empty((serve.SHAPES, nodes), dtype=np.int64) for _column in range(2))
+    scratch, able = np.empty((3, MAX_NODE_GPUS), dtype=np.int64), np.empty(nodes, dtype=np.int64)
+    return serve.Ranks(packing, mix, *left, each, known, rank, gpu, np.zeros(1, dtype=np.int64), asked, scratch, able)
 
 
 def jobs_of(state: State, queue: I64, asks: I64) -> serve.Jobs:

@@ -17,14 +17,14 @@ from apportion.adapters.cycles.world import World
 from apportion.core.decisions import Piece, RunPlaced
 from apportion.core.engine import Core, emit_into
 from apportion.core.errors import InvariantBroken
-from apportion.core.events import BudgetClosed
+from apportion.core.events import BudgetClosed, PolicyActivated
 from apportion.core.fold.outcomes import apply, apply_all
-from apportion.core.kernels import pack, queue, room, serve
+from apportion.core.kernels import fragments, pack, queue, room, serve
 from apportion.core.policy import placing, preempting
 from apportion.core.policy.cycle import before_starts
 from apportion.core.policy.funding import Shares, shares_of
 from apportion.core.policy.reserving import Reservations, expected_ends, free_times
-from apportion.core.policy.turn import Turn
+from apportion.core.policy.turn import Turn, unjudged
 from apportion.core.state import bulk, schema
 from apportion.core.state.queue import empty_waits
 from apportion.core.state.state import WAITS, State
@@ -133,6 +133,65 @@ def test_starts_take_what_find_gpus_finds_and_leave_what_measuring_anew_finds(
     serve.measure_classes(stock.free, stock.part, stock.last, other_ms, closes_ms, anew.instants_ms, by_class, shared)
     assert (by_class.tolist(), shared.tolist()) == (anew.nodes.tolist(), anew.shared.tolist())
     assert stock.last.tolist() == fresh.last.tolist()
+
+
+MIXES = st.lists(
+    st.tuples(st.integers(1, 90), st.sampled_from([(1, 250), (1, 500), (1, MILLI), (4, MILLI)]), st.sampled_from([0, 4_000])),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@settings(quick, max_examples=100)
+@given(clusters(max_nodes=7), MIXES, st.sampled_from([schema.FGD, schema.BALANCED]), st.data())
+def test_starts_by_rank_take_what_find_gpus_finds(
+    cluster: Cluster, mixed: list[tuple[int, tuple[int, int], int]], packing: int, data: st.DataObject
+) -> None:
+    instant, nodes = st.sampled_from([0, 0, 0, 100, 200]), cluster.nodes
+    until_ms, nobody = column([data.draw(instant) for _ in range(nodes)]), np.zeros(nodes, dtype=np.int64)
+    made, stock = measured(cluster, cluster.used, until_ms, nobody + 1, nobody)
+    mix = np.array([[weight, *shape, cpu_milli, 0, -1] for weight, shape, cpu_milli in mixed], dtype=np.int64)
+    cpu_milli = column([data.draw(st.sampled_from([-1, 0, 3_000, 31_000])) for _ in range(nodes)])
+    asked = column([0, 1, MILLI, 0, 0, -1])
+    ranks = unjudged(packing, mix, (cpu_milli, nobody), asked)
+    for each in data.draw(st.lists(st.sampled_from([*range(100, 1_000, 50), 1_000, 2_000, 4_000]), min_size=1, max_size=24)):
+        count = data.draw(st.integers(1, 2)) if each >= MILLI else 1
+        row, over_ms = data.draw(st.integers(0, 1)), data.draw(st.sampled_from([50, 150, NEVER_MS]))
+        masked = ((until_ms > 0) & (row != 0) & (until_ms < over_ms)).astype(np.int64)
+        free = np.where((cluster.out == 0) & (cluster.held == 0), MILLI - stock.used, 0)
+        rank = np.zeros(len(free) if each < MILLI else nodes, dtype=np.int64)
+        fragments.fill_ranks(
+            packing, column([0, max(1, each // MILLI), min(each, MILLI), 0, 0, -1]), mix, 0, nodes, cluster.node_pool,
+            cluster.node_first, cluster.node_gpus, free, cpu_milli, nobody, rank,
+        )  # fmt: skip
+        gpus, wanted = (np.zeros(count * 72, dtype=np.int64) for _ in range(2))
+        found = pack.find_gpus(
+            0, count, each, 0, 0, 0, -1, nodes, cluster.node_pool, cluster.node_first, cluster.node_gpus, stock.memory_mib, masked,
+            stock.used, stock.used_mib, cluster.out, cluster.held, *ANYWHERE, rank, wanted,
+        )  # fmt: skip
+
+        assert serve.pick_ranked(ranks, stock, row, count, each, over_ms, gpus, 0) == found
+        assert gpus[:found].tolist() == wanted[:found].tolist()
+        serve.forget(ranks, stock.node_of, gpus, 0, found)
+        serve.take_gpus(stock, made, gpus[:found], min(MILLI, each))
+
+
+@settings(quick, max_examples=6)
+@given(st.integers(8, 32), st.integers(1, 10_000), st.sampled_from(["fgd", "balanced"]))
+def test_a_walk_by_rank_starts_whom_it_starts_one_by_one(nodes: int, seed: int, packing: Any) -> None:
+    digests = list[list[str]]()
+    for way in (Turn.rank, lambda _turn: False):
+        world = World(nodes, seed)
+        world.say(PolicyActivated(pool=world.setting.pool, packing=packing))
+        world.submit(nodes * 12)
+        digests.append([])
+        with mock.patch.object(Turn, "rank", way):
+            for minute in range(6):
+                world.cycle(MS_PER_HOUR if minute == 3 else 60_000)
+                digests[-1].append(world.core.digest())
+                world.end(nodes // 4)
+                world.submit(nodes // 2)
+
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.parametrize("rows", [1, 64, 1_000])

@@ -1,4 +1,4 @@
-"""Starts in a row: where nothing but GPUs is asked for, and best fit chooses, the walk takes the GPUs itself and goes on.
+"""Starts in a row: where nothing but GPUs is asked for, the walk takes the GPUs itself and goes on.
 
 ``start_funded`` and ``start_all`` come back with many starts at once, of which the caller makes decisions (``policy.starting``);
 and where something else must be decided: a search for GPUs or victims, a reservation that is no plain one. What is free, the room
@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from apportion.core.kernels.bare import bare
+from apportion.core.kernels.fragments import BEST_FIT
 from apportion.core.kernels.serve.classes import keep_nodes, with_holder
 from apportion.core.kernels.serve.columns import (
     BOUND,
@@ -47,6 +48,7 @@ from apportion.core.kernels.serve.heads import look, look_at, next_funded, note_
 from apportion.core.kernels.serve.money import WITHIN_ALLOWANCE, fundable_row, promisable_us, verdict
 from apportion.core.kernels.serve.order import best_child, choose_above
 from apportion.core.kernels.serve.places import add_end
+from apportion.core.kernels.serve.ranked import Ranks, forget, pick_ranked
 from apportion.core.kernels.serve.shapes import buckets_of, class_ending, has_room, milli_of, note, says_over_ms
 from apportion.core.kernels.serve.stock import pick_gpus, pick_of, take_gpus, take_of
 from apportion.core.units import NEVER_MS, UNKNOWN_RUNTIME_MS
@@ -55,21 +57,27 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "serve.classes": "a1075a7ffebc", "serve.columns": "3e45d70c6fc9",
-    "serve.depth": "16545358dd76", "serve.freed": "3a543a1f1e59",
-    "serve.heads": "48c281be94f3", "serve.money": "337c9fff4fa6", "serve.order": "a0b85a332f46", "serve.places": "9bf7032b73dc",
-    "serve.shapes": "16a475a048d9", "serve.stock": "915d2a5b1dca",
+    "bare": "aaaf19105a01", "fragments": "36c8c6c49fb2", "serve.classes": "a1075a7ffebc", "serve.columns": "3e45d70c6fc9",
+    "serve.depth": "16545358dd76", "serve.freed": "3a543a1f1e59", "serve.heads": "48c281be94f3", "serve.money": "337c9fff4fa6",
+    "serve.order": "a0b85a332f46", "serve.places": "9bf7032b73dc", "serve.ranked": "37f5d7c5987c", "serve.shapes": "16a475a048d9",
+    "serve.stock": "98c3b322c9cf",
 }  # fmt: skip
 
 
 @njit(cache=True)
-def _start(jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, at: int, over_ms: int) -> bool:
+def _start(
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, ranks: Ranks, starts: Starts, at: int, over_ms: int
+) -> bool:
     """List the start of the workload at a position of the queue, if it fits: everything it changes is current then."""
     row, count, waits = jobs.queue[at], starts.counts[0], jobs.waits
     nodes, milli_per_node, milli = waits[row, NODES], waits[row, EACH], milli_of(waits, row)
     min_runtime_ms = waits[row, MIN_RUNTIME_MS]
     begin = starts.first[count]
-    taken = pick_gpus(stock, room.nodes, row, nodes, milli_per_node, over_ms, starts.gpus, begin)
+    if ranks.packing == BEST_FIT:
+        taken = pick_gpus(stock, room.nodes, row, nodes, milli_per_node, over_ms, starts.gpus, begin)
+    else:
+        taken = pick_ranked(ranks, stock, row, nodes, milli_per_node, over_ms, starts.gpus, begin)
+        forget(ranks, stock.node_of, starts.gpus, begin, begin + taken)
     if taken == 0:
         return False
     line, parent, running, reserved_us = waits[row, BUDGET], lines.parent, lines.running, lines.reserved_us
@@ -98,8 +106,8 @@ def _listable(jobs: Jobs, starts: Starts, row: int) -> bool:
 
 @bare
 def _start_in_order(
-    jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, root: int, now_ms: int, blocked: I64, stuck_milli: I64,
-    taken: I64, position: I64, candidate: I64, shapes: I64, count: I64, leaf: int,
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, ranks: Ranks, starts: Starts, root: int, now_ms: int, blocked: I64,
+    stuck_milli: I64, taken: I64, position: I64, candidate: I64, shapes: I64, count: I64, leaf: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Start the candidate of ``leaf``, who is funded, and whoever comes next, as long as each fits.
 
@@ -126,7 +134,7 @@ def _start_in_order(
     listed, listed_why, listed_running, listed_first, gpus = (
         starts.workload, starts.why, starts.running, starts.first, starts.gpus,
     )  # fmt: skip
-    known, most, read_ahead = starts.counts[0], shapes.shape[1], 0
+    known, most, read_ahead, packing = starts.counts[0], shapes.shape[1], 0, ranks.packing
     while True:
         row, begin = candidate[leaf], listed_first[known]
         nodes, each, min_runtime_ms, left_ms = waits[row, NODES], waits[row, EACH], waits[row, MIN_RUNTIME_MS], waits[row, LEFT_MS]
@@ -137,10 +145,14 @@ def _start_in_order(
             answer = FULL
         else:
             over_ms = now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS
-            end = begin + pick_of(
-                row, nodes, each, over_ms, gpus, begin, counts, free, part, last_class, lowest, shelves, used, used_mib,
-                out, held, first_gpu, size, memory_mib, until_ms, holder, closes_ms,
-            )  # fmt: skip
+            if packing == BEST_FIT:
+                end = begin + pick_of(
+                    row, nodes, each, over_ms, gpus, begin, counts, free, part, last_class, lowest, shelves, used, used_mib,
+                    out, held, first_gpu, size, memory_mib, until_ms, holder, closes_ms,
+                )  # fmt: skip
+            else:
+                end = begin + pick_ranked(ranks, stock, row, nodes, each, over_ms, gpus, begin)
+                forget(ranks, node_of, gpus, begin, end)
             if end == begin:
                 answer = SCATTERED
         if answer != OPEN:
@@ -187,8 +199,8 @@ def _start_in_order(
 
 @njit(cache=True)
 def start_funded(
-    jobs: Jobs, lines: Lines, room: Room, stock: Stock, starts: Starts, runs: Runs, pool: int, quantum_ms: int, root: int,
-    now_ms: int, plain: int, kept_all: int, ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, ranks: Ranks, starts: Starts, runs: Runs, pool: int, quantum_ms: int,
+    root: int, now_ms: int, plain: int, kept_all: int, ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
     candidate: I64, shapes: I64, count: I64, found: I64, ready_ms: I64, order: I64, known: I64, kept: I64,
 ) -> tuple[int, int]:  # fmt: skip
     """Start who is funded and fits, as long as nothing else is to be decided; then the same as ``next_funded``.
@@ -212,10 +224,8 @@ def start_funded(
             row = candidate[leaf]
             need = max(1, jobs.waits[row, EACH] // WHOLE)
             if jobs.waits[row, WISH] == 0 and need < len(known) and known[need] == 1:
-                kept[made, 0], kept[made, 1] = (
-                    row,
-                    keep_nodes(stock, row, jobs.waits[row, NODES], ready_ms[need], order[need]),
-                )
+                kept[made, 0] = row
+                kept[made, 1] = keep_nodes(stock, row, jobs.waits[row, NODES], ready_ms[need], order[need])
                 room = with_holder(room, stock, row, kept[made, 1])
                 made += 1
                 kept_all = int(made == len(kept))
@@ -232,31 +242,18 @@ def start_funded(
         if leaf < 0 or found[0] != OPEN or plain == 0 or jobs.waits[candidate[leaf], WISH] > 0:
             return leaf, made
         found[0], leaf = _start_in_order(
-            jobs,
-            lines,
-            room,
-            stock,
-            starts,
-            root,
-            now_ms,
-            blocked,
-            stuck_milli,
-            taken,
-            position,
-            candidate,
-            shapes,
-            count,
+            jobs, lines, room, stock, ranks, starts, root, now_ms, blocked, stuck_milli, taken, position, candidate, shapes, count,
             leaf,
-        )
+        )  # fmt: skip
         if found[0] != OPEN:
             return leaf, made
 
 
 @njit(cache=True)
 def start_all(
-    jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, tried: Tried, stock: Stock, starts: Starts, root: int,
-    now_ms: int, horizon_ms: int, starts_ms: I64, plain: int, in_time_free: int, idle_cycles: int, seen: NDArray[np.uint8],
-    allowed: I64, position: I64, found: I64,
+    jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, tried: Tried, stock: Stock, ranks: Ranks, starts: Starts,
+    root: int, now_ms: int, horizon_ms: int, starts_ms: I64, plain: int, in_time_free: int, idle_cycles: int,
+    seen: NDArray[np.uint8], allowed: I64, position: I64, found: I64,
 ) -> int:  # fmt: skip
     """Start who may and fits, as long as nothing else is to be decided; then the same as ``next_of_all``."""
     found[0] = OPEN
@@ -275,7 +272,7 @@ def start_all(
             found[0] = FULL
             return leaf
         over_ms = says_over_ms(jobs, row, now_ms)
-        if _start(jobs, lines, room, stock, starts, at, over_ms):
+        if _start(jobs, lines, room, stock, ranks, starts, at, over_ms):
             room.sums[3] = 0
             if len(room.profile) > 0:
                 for t in range(min(buckets_of(over_ms, now_ms), len(room.profile))):

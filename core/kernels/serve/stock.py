@@ -23,14 +23,14 @@ BUILT_ON = {
 
 
 @bare
-def _kept_from(until_ms: I64, holder: I64, closes_ms: I64, node: int, row: int, over_ms: int) -> bool:
+def kept_from(until_ms: I64, holder: I64, closes_ms: I64, node: int, row: int, over_ms: int) -> bool:
     """Tell whether the node is kept from a workload that is over at ``over_ms``: for somebody else, or because it is drained."""
     theirs = until_ms[node] > 0 and holder[node] != row + 1 and until_ms[node] < over_ms
     return theirs or (closes_ms[node] > 0 and closes_ms[node] < over_ms)
 
 
 @bare
-def _pick_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I64, gpus: I64, at: int) -> None:
+def pick_on_node(first: int, size: int, need: int, used: I64, out: I64, held: I64, gpus: I64, at: int) -> None:
     """Write ``need`` free GPUs of a node: an aligned block if the number is a power of two and one is free, else the lowest."""
     if need & (need - 1) == 0:
         for start in range(first, first + size - need + 1, need):
@@ -74,7 +74,7 @@ def _pick_part(
         if shelves[shelf] < milli:
             continue
         for node in range(shelf * SHELF, min(len(part), (shelf + 1) * SHELF)):
-            if part[node] < milli or _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
+            if part[node] < milli or kept_from(until_ms, holder, closes_ms, node, row, over_ms):
                 continue
             left_mib = memory_mib[node] - memory_mib[node] * milli // WHOLE
             for gpu in range(first_gpu[node], first_gpu[node] + gpus[node]):
@@ -114,8 +114,8 @@ def pick_of(
                 if free[node] == level and last[node] >= 0:
                     if first:
                         lowest[level], first = node, False
-                    if not _kept_from(until_ms, holder, closes_ms, node, row, over_ms):
-                        _pick_on_node(first_gpu[node], size[node], need, used, out, held, gpus, at + taken * need)
+                    if not kept_from(until_ms, holder, closes_ms, node, row, over_ms):
+                        pick_on_node(first_gpu[node], size[node], need, used, out, held, gpus, at + taken * need)
                         taken += 1
                 node += 1
             if taken == nodes:
