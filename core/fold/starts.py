@@ -125,7 +125,7 @@ def apply_started(state: State, starts: Started) -> None:
     pool, leaf = table.pool[rows], table.budget[rows]
     runs = run.add_all(state.run_refs(table.keys_of(rows), starts.run_no.tolist()))
     allocs = alloc.add_all([""] * len(gpu))
-    begins = np.flatnonzero(np.diff(starts.start, prepend=-1))
+    begins = np.flatnonzero(np.append(True, starts.start[1:] != starts.start[:-1]))
     for column, values in (
         (run.workload, rows), (run.budget, leaf), (run.pool, pool), (run.lead, cells.node[gpu[begins]]),
         (run.run_no, starts.run_no), (run.state, schema.PLACED), (run.gpus_milli, starts.milli),

@@ -140,7 +140,7 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
     reserved_us = np.where(funded, milli * min_runtime_ms, 0)
     each, run_no, resume_ms = np.minimum(MILLI, table.milli_per_node[rows]), table.run_no[rows] + 1, table.progress_ms[rows]
     of_start, node = np.repeat(np.arange(count), sizes), state.gpu.node[gpus]
-    begins = np.flatnonzero((np.diff(of_start, prepend=-1) != 0) | (np.diff(node, prepend=-1) != 0))  # of pieces
+    begins = np.flatnonzero(np.append(True, (of_start[1:] != of_start[:-1]) | (node[1:] != node[:-1])))  # of pieces
     columns = Started(
         rows, run_no, milli, until_ms, (reserved_us > 0).astype(np.int64), resume_ms,
         np.where(funded, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED), node[begins], gpus, each[of_start], of_start,

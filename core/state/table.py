@@ -115,11 +115,11 @@ class Table:
         self.reserve(len(keys))
         self.used += len(keys) - reused
         del self.free[len(self.free) - reused :]
-        taken: list[int] = rows.tolist()
-        for row, key in zip(taken[:reused], keys[:reused], strict=True):
-            self.keys[row] = key
         self.keys.extend(keys[reused:])
         if keys and keys[0]:
+            taken: list[int] = rows.tolist()
+            for row, key in zip(taken[:reused], keys[:reused], strict=True):
+                self.keys[row] = key
             self.row_of.update(zip(keys, taken, strict=True))
             self.key_code[rows] = key_codes(keys)
             if self.renamed is not None:
