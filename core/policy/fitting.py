@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import fragments, pack, release
+from apportion.core.kernels.release import Releases
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of
-from apportion.core.state.memo import Releases
+from apportion.core.state.memo import Outliving
 from apportion.core.state.mix import asked_of, mix_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
@@ -20,6 +21,8 @@ from apportion.core.state.wishes import NO_ARRAY, Wish, places_of, wish_at, wish
 from apportion.core.units import MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
+
+STARTS_FEW = 64  # of which it costs less to look at their nodes alone than at all
 
 
 def find_gpus(
@@ -99,16 +102,47 @@ def healthy_parts_for(state: State, ask: Ask, masked: I64) -> int:
 
 def releases_of(state: State, pool: int, *, guess: bool) -> Releases:
     """Return what is known of when nodes of a pool are ready, as of now; ``earliest_nodes`` adds to it."""
-    kept = state.memo.at(state.moved).releases
+    memo = state.memo.at(state.moved)
+    kept, node = memo.releases, state.node
     if (pool, guess) not in kept:
         ready_ms, order, now_ready_ms, now_order = (
-            np.empty((MAX_NODE_GPUS + 1, state.node.used), dtype=np.int64) for _column in range(4)
+            np.empty((MAX_NODE_GPUS + 1, node.used), dtype=np.int64) for _column in range(4)
         )
         known, as_of_ms = (np.zeros(MAX_NODE_GPUS + 1, dtype=np.int64) for _column in range(2))
-        kept[pool, guess] = Releases(ready_ms, order, known, as_of_ms, now_ready_ms, now_order)
+        nodes = release.Nodes(node.pool, node.first_gpu, node.gpus, state.gpu.out, state.gpu.held_by)
+        kept[pool, guess] = Releases(pool, nodes, NO_ARRAY, ready_ms, order, known, as_of_ms, now_ready_ms, now_order)
     made = kept[pool, guess]
-    release.as_of(state.counters.time_ms, *made)
+    if memo.free_ms is not None and not len(made.free_ms):
+        made = kept[pool, guess] = made._replace(free_ms=memo.free_ms[int(guess)])
+    release.as_of(state.counters.time_ms, made)
     return made
+
+
+def held_by_runs(state: State) -> release.Held:
+    """Return the columns that tell when runs give back what they hold."""
+    run, table, alloc = state.run, state.workload, state.alloc
+    return release.Held(
+        run.state, run.workload, run.pool, run.payer, run.placed_ms, run.checkpoint_ms, run.protected_until_ms, run.stop_by_ms,
+        run.first_alloc, table.expected_runtime_ms, table.progress_ms, (state.pool.policy == schema.FAIR).astype(np.int64),
+        alloc.run, alloc.gpu, alloc.milli, alloc.next,
+    )  # fmt: skip
+
+
+def keep_releases(state: State, kept: Outliving, workloads: I64) -> None:
+    """Know after the starts of ``workloads`` what was known before of GPUs and nodes that they did not take, and of these anew.
+
+    ``kept`` is what was known before; nothing but these starts was folded since.
+    """
+    if kept.free_ms is None or len(workloads) > STARTS_FEW:
+        return
+    met = np.zeros(state.node.used, dtype=np.uint8)
+    release.take_in(state.workload.run[workloads], held_by_runs(state), state.gpu.node, kept.free_ms, met)
+    for made in kept.releases.values():
+        if len(made.free_ms):
+            release.renew(made, met)
+        else:
+            made.known[:] = 0
+    state.memo.at(state.moved).put_back(kept)
 
 
 def earliest_nodes(
@@ -166,12 +200,9 @@ def _earliest_plain(
 ) -> tuple[int, I64]:
     """Return the same of a shape that asks for nothing but GPUs on any nodes."""
     table = state.workload
-    need, pool = max(1, int(table.milli_per_node[workload]) // MILLI), int(table.pool[workload])
+    need = max(1, int(table.milli_per_node[workload]) // MILLI)
     if not known.known[need]:
-        known.ready_ms[need] = _ready_ms(state, 0, pool, need, 0, gpu_free_ms, never_ms)
-        known.order[need] = np.argsort(known.ready_ms[need], kind="stable")
-        known.known[need] = 1
-        release.as_of(state.counters.time_ms, *known)
+        release.make_known(known._replace(free_ms=gpu_free_ms), need, state.counters.time_ms)
     ready_ms, order = known.now_ready_ms[need], known.now_order[need]
     picked = np.zeros(min(int(table.nodes[workload]), len(order) + 1), dtype=np.int64)
     if not pack.first_open(order, kept, picked) or int(ready_ms[picked[-1]]) >= never_ms:

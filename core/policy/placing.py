@@ -38,13 +38,13 @@ from apportion.core.policy import planning
 from apportion.core.policy.baselines import BASELINES
 from apportion.core.policy.baselines.serving import serve as serve_baseline
 from apportion.core.policy.emit import Emit
-from apportion.core.policy.fitting import find_gpus, releases_of
+from apportion.core.policy.fitting import find_gpus, keep_releases, releases_of
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.horizon.carrying import serve_horizon
 from apportion.core.policy.moving import Moves, move_for, withdraw
 from apportion.core.policy.precedence import ends_of, places_of
 from apportion.core.policy.preempting import preempt_for
-from apportion.core.policy.reserving import Reservations, expected_end, reserve
+from apportion.core.policy.reserving import Reservations, expected_end, free_times, reserve
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held, start_listed
 from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, note
 from apportion.core.policy.visiting import visit
@@ -143,25 +143,29 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
         )
 
     look(np.flatnonzero((jobs.last > jobs.first) & turn.mine))
+    if not kept_all:
+        free_times(state, guess=True)  # somebody will ask
     while True:
         starts = turn.starts(runs=False)
         made, ready = turn.reservations, releases_of(state, turn.pool, guess=True)
         kept = np.empty((0 if made.drains else max(0, most - len(made.starts_ms)), 2), dtype=np.int64)
         leaf, kept_here = serve.start_funded(
-            jobs, lines, turn.room, turn.stock, turn.ranks, starts, turn.runs(), turn.pool, quantum_ms, turn.root, turn.now_ms,
+            jobs, lines, turn.room, turn.stock, turn.ranks, starts, turn.runs(), quantum_ms, turn.root, turn.now_ms,
             int(turn.plain and not planned), kept_all, ask_all, turn.blocked, stuck_milli, taken, position, candidate, shapes,
-            count, found, ready.now_ready_ms, ready.now_order, ready.known, kept,
+            count, found, ready, kept,
         )  # fmt: skip
         if kept_here:
             made.note_kept(kept[:kept_here])
             kept_all = int(len(made.starts_ms) >= most)
             turn.keep_anew(bound=True)
-        start_listed(state, emit, shares, starts)
+        listed = _start_listed(state, emit, shares, starts)
         if leaf < 0:
             return
         known, workload = int(found[0]), int(candidate[leaf])
         if known == serve.FULL or (known == serve.OPEN and not planned and turn.rank()):
             continue
+        if known == serve.STUCK and listed and not kept_all:
+            continue  # he may get a reservation there, now that these are told of
         gpus = _fit(state, turn, workload) if known == serve.OPEN and not planned else []
         losers = None
         if gpus:
@@ -186,6 +190,14 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
                 turn.keep_anew(bound=True)
             serve.note_stuck(jobs, lines, leaf, turn.now_ms, stuck_milli, taken, position, candidate, shapes, count)
         look(np.array([leaf], dtype=np.int64))
+
+
+def _start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts) -> int:
+    """Write the starts that are listed, and let what is known of releases tell of them; returns how many there were."""
+    kept, count = state.memo.at(state.moved).outliving, int(starts.counts[0])
+    if start_listed(state, emit, shares, starts):
+        keep_releases(state, kept, starts.workload[:count])
+    return count
 
 
 def _move(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves, workload: int, *, funded: bool) -> bool:
@@ -213,8 +225,7 @@ def _reserve_ahead(
             known, count = releases_of(state, turn.pool, guess=False), len(reservations.starts_ms)
             leaf, by_then = serve.keep_ahead(
                 turn.jobs, lines, turn.room, ends, places, turn.root, turn.now_ms, turn.horizon_ms, turn.starts_ms, looks,
-                known.now_ready_ms, known.now_order, known.known,
-                reservations.until_ms, reservations.holder, kept, count, most,
+                known, reservations.until_ms, reservations.holder, kept, count, most,
             )  # fmt: skip
             reservations.note_kept(kept[count:by_then])
         else:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import release
-from apportion.core.policy.fitting import earliest_nodes, releases_of
+from apportion.core.policy.fitting import earliest_nodes, held_by_runs, releases_of
 from apportion.core.state import schema
 from apportion.core.state.drained import any_drained
 from apportion.core.state.state import State
@@ -147,17 +147,11 @@ def free_times(state: State, *, guess: bool) -> I64:
 
     Of a run that states nothing and may not be told to go it is ``NEVER_MS``, unless it is to be guessed.
     """
-    kept = state.memo.at(state.moved).free_ms
-    if guess in kept:
-        return kept[guess]
-    run, workload, alloc, free_ms = state.run, state.workload, state.alloc, np.empty(state.gpu.used, dtype=np.int64)
-    release.free_times(
-        int(guess), run.used, run.state, schema.STOPPING, run.workload, run.pool,
-        (state.pool.policy == schema.FAIR).astype(np.int64), run.payer, schema.PAYER_UNFUNDED, run.placed_ms, run.checkpoint_ms,
-        run.protected_until_ms, run.stop_by_ms, workload.expected_runtime_ms, workload.progress_ms, alloc.used, alloc.run,
-        alloc.gpu, alloc.milli, free_ms,
-    )  # fmt: skip
-    kept[guess] = free_ms
+    memo = state.memo.at(state.moved)
+    if memo.free_ms is None:
+        memo.free_ms = np.empty((2, state.gpu.used), dtype=np.int64)
+        release.free_times(state.run.used, state.alloc.used, held_by_runs(state), memo.free_ms)
+    free_ms: I64 = memo.free_ms[int(guess)]
     return free_ms
 
 

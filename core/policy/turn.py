@@ -157,10 +157,10 @@ class Turn:
         run, alloc, moved = self.state.run, self.state.alloc, self.state.moved
         if self._runs is not None and self._runs[0] == moved:
             return self._runs[1]
+        unfunded = np.flatnonzero((run.column("payer") == schema.PAYER_UNFUNDED) & (run.column("pool") == self.pool))
         made = serve.Runs(
-            np.array([run.used, alloc.used], dtype=np.int64), run.pool, run.state, run.payer, run.protected_until_ms,
-            run.idle_cycles, demoted(self.state), run.budget, run.gpus_milli, self.state.budget.took_ms, alloc.run, alloc.gpu,
-            alloc.milli,
+            unfunded, run.state, run.protected_until_ms, run.idle_cycles, demoted(self.state), run.budget, run.gpus_milli,
+            self.state.budget.took_ms, run.first_alloc, alloc.next, alloc.gpu, alloc.milli,
         )  # fmt: skip
         self._runs = moved, made
         return made

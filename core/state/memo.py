@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import serve
+from apportion.core.kernels.release import Releases
 
 I64 = NDArray[np.int64]
 
@@ -42,15 +43,12 @@ class Reserved(NamedTuple):
         return self.left_us - self.milli * (now_ms - self.from_ms)
 
 
-class Releases(NamedTuple):
-    """When nodes are ready for shapes without wishes, by GPUs per node; instants that are past by now stand as they were."""
+class Outliving(NamedTuple):
+    """What a start leaves as it was, or is made to tell of it: see ``Memo.outliving``."""
 
-    ready_ms: I64  # number of GPUs x node
-    order: I64  # nodes by that, then by row
-    known: I64  # per number of GPUs: 1 = it was asked for
-    as_of_ms: I64  # per number of GPUs: the instant of which the last two tell
-    now_ready_ms: I64  # the same, nothing before that instant
-    now_order: I64
+    free_ms: I64 | None
+    releases: dict[tuple[int, bool], Releases]
+    drains: bool | None
 
 
 class Memo:
@@ -64,7 +62,7 @@ class Memo:
     def forget(self) -> None:
         """Know nothing."""
         self.payers: Payers | None = None
-        self.free_ms: dict[bool, I64] = {}  # per GPU row its last release, as ``release.free_times``; by whether it is guessed
+        self.free_ms: I64 | None = None  # per GPU row its last release, as it is known and as it is guessed
         self.releases: dict[tuple[int, bool], Releases] = {}  # by pool, and whether it is guessed
         self.ends: serve.Ends | None = None
         self.stocks: dict[int, tuple[serve.Stock, int]] = {}  # per pool, and what is free there, milli-GPU
@@ -82,3 +80,12 @@ class Memo:
             self._moved = moved
             self.forget()
         return self
+
+    @property
+    def outliving(self) -> Outliving:
+        """Return what holds after starts too, once ``free_ms`` and ``releases`` tell of them (``policy.fitting``)."""
+        return Outliving(self.free_ms, self.releases, self.drains)
+
+    def put_back(self, kept: Outliving) -> None:
+        """Know that at this number too."""
+        self.free_ms, self.releases, self.drains = kept

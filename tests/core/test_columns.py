@@ -332,7 +332,7 @@ def test_what_the_passes_ask_of_runs_is_what_the_rules_say(nodes: int, seed: int
 def test_what_may_be_freed_and_who_is_ruled_out_is_what_the_table_says(nodes: int, seed: int, minutes: int) -> None:
     state, shares = moment(nodes, seed, minutes)
     turn = Turn(state, shares_of(state), 0, Reservations.none(state))
-    serve.measure_freed(turn.lines, turn.room, turn.stock, turn.runs(), 0, turn.now_ms, int(state.pool.quantum_ms[0]))
+    serve.measure_freed(turn.lines, turn.room, turn.stock, turn.runs(), turn.now_ms, int(state.pool.quantum_ms[0]))
     stays = np.zeros(state.gpu.used, dtype=np.int64)
     live = np.flatnonzero(state.alloc.column("milli"))
     np.add.at(stays, state.alloc.gpu[live], state.alloc.milli[live])

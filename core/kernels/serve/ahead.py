@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.release import Releases, find_ready
 from apportion.core.kernels.serve.columns import (
     EACH,
     LEFT_MS,
@@ -36,7 +37,8 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "3e45d70c6fc9", "serve.order": "a0b85a332f46", "serve.places": "9bf7032b73dc", "serve.shapes": "16a475a048d9"
+    "release": "e85f585effaf", "serve.columns": "070f7f6de186", "serve.order": "8f495a218253", "serve.places": "7f4c601e7c62",
+    "serve.shapes": "dda8774ce334",
 }  # fmt: skip
 
 
@@ -109,14 +111,14 @@ def first_open(order: I64, kept: I64, picked: I64) -> bool:
 @njit(cache=True)
 def keep_ahead(
     jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, root: int, now_ms: int, horizon_ms: int, starts_ms: I64,
-    looks: I64, ready_ms: I64, order: I64, known: I64, until_ms: I64, holder: I64, kept: I64, count: int, most: int,
+    looks: I64, ready: Releases, until_ms: I64, holder: I64, kept: I64, count: int, most: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Keep the earliest open nodes for one after the other, until ``most`` are kept for; returns (leaf, how many by then).
 
     As ``next_ahead`` finds them, and as ``policy.reserving`` keeps nodes for whoever asks for nothing but GPUs, where nothing is
     drained: only when his nodes are ready at an instant that is known, and not before he is funded. ``kept`` gets (workload,
-    instant) of each. Comes back with the leaf of whoever asks for more, or whose number of GPUs per node has no ``ready_ms`` and
-    ``order`` (nodes by it) yet; -1 = nobody is left.
+    instant) of each. Comes back with the leaf of whoever asks for more, or of whose number of GPUs per node it is not known, and
+    cannot be found here, when nodes are ``ready``; -1 = nobody is left.
     """
     while count < most:
         leaf = next_ahead(jobs, lines, room, ends, places, root, now_ms, horizon_ms, starts_ms, looks)
@@ -124,12 +126,12 @@ def keep_ahead(
             return -1, count
         head = places.head[leaf]
         need = max(1, jobs.waits[head, EACH] // WHOLE)
-        if jobs.waits[head, WISH] > 0 or need >= len(known) or known[need] == 0:
+        if jobs.waits[head, WISH] > 0 or not find_ready(ready, need, now_ms):
             return leaf, count
         picked = np.empty(jobs.waits[head, NODES], dtype=np.int64)
-        if not first_open(order[need], until_ms, picked):
+        if not first_open(ready.now_order[need], until_ms, picked):
             continue
-        last_ms = ready_ms[need, picked[-1]]
+        last_ms = ready.now_ready_ms[need, picked[-1]]
         if last_ms >= NEVER_MS or last_ms < max(places.until_ms[leaf], now_ms + 1):
             continue
         for node in picked:

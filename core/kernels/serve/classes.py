@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.ahead": "21576607fea9", "serve.columns": "3e45d70c6fc9", "serve.shapes": "16a475a048d9"
+    "serve.ahead": "d1ef209961ec", "serve.columns": "070f7f6de186", "serve.shapes": "dda8774ce334"
 }  # fmt: skip
 
 

@@ -130,17 +130,16 @@ class Stock(NamedTuple):
 class Runs(NamedTuple):
     """Columns of runs and of what they hold, for what could be freed."""
 
-    sizes: I64  # runs, allocations; the columns are longer
-    pool: I64
+    unfunded: I64  # rows of those in the pool that nobody pays for, in whatever phase
     phase: I64
-    payer: I64
     protected_until_ms: I64
     idle_cycles: I64
     off: NDArray[np.bool_]  # demoted for doing no work
     leaf: I64
     milli: I64
     took_ms: I64  # per budget
-    alloc_run: I64
+    first_alloc: I64
+    alloc_next: I64
     alloc_gpu: I64
     alloc_milli: I64
 

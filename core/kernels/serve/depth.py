@@ -37,7 +37,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "3e45d70c6fc9", "serve.order": "a0b85a332f46", "serve.places": "9bf7032b73dc", "serve.shapes": "16a475a048d9"
+    "serve.columns": "070f7f6de186", "serve.order": "8f495a218253", "serve.places": "7f4c601e7c62", "serve.shapes": "dda8774ce334"
 }  # fmt: skip
 
 UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be

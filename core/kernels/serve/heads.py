@@ -38,7 +38,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "3e45d70c6fc9", "serve.money": "337c9fff4fa6", "serve.order": "a0b85a332f46", "serve.shapes": "16a475a048d9"
+    "serve.columns": "070f7f6de186", "serve.money": "8024db4558a4", "serve.order": "8f495a218253", "serve.shapes": "dda8774ce334"
 }  # fmt: skip
 
 

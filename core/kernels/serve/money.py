@@ -18,7 +18,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "serve.columns": "3e45d70c6fc9", "serve.shapes": "16a475a048d9"
+    "bare": "aaaf19105a01", "serve.columns": "070f7f6de186", "serve.shapes": "dda8774ce334"
 }  # fmt: skip
 
 ALL_US = 1 << 62  # more than anybody has

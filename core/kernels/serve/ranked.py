@@ -22,7 +22,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "fragments": "36c8c6c49fb2", "serve.columns": "3e45d70c6fc9", "serve.stock": "98c3b322c9cf",
+    "bare": "aaaf19105a01", "fragments": "36c8c6c49fb2", "serve.columns": "070f7f6de186", "serve.stock": "d62ce55d855b",
 }  # fmt: skip
 
 SHAPES = 16  # that are remembered; of more the one that came first is forgotten

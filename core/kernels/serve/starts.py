@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels.bare import bare
 from apportion.core.kernels.fragments import BEST_FIT
+from apportion.core.kernels.release import Releases, find_ready
 from apportion.core.kernels.serve.classes import keep_nodes, with_holder
 from apportion.core.kernels.serve.columns import (
     BOUND,
@@ -57,10 +58,10 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "fragments": "36c8c6c49fb2", "serve.classes": "a1075a7ffebc", "serve.columns": "3e45d70c6fc9",
-    "serve.depth": "16545358dd76", "serve.freed": "3a543a1f1e59", "serve.heads": "48c281be94f3", "serve.money": "337c9fff4fa6",
-    "serve.order": "a0b85a332f46", "serve.places": "9bf7032b73dc", "serve.ranked": "37f5d7c5987c", "serve.shapes": "16a475a048d9",
-    "serve.stock": "98c3b322c9cf",
+    "bare": "aaaf19105a01", "fragments": "36c8c6c49fb2", "release": "e85f585effaf", "serve.classes": "5a2a127594b8",
+    "serve.columns": "070f7f6de186", "serve.depth": "d383ba4a30e8", "serve.freed": "96dcdb7077d0", "serve.heads": "0499c062df0a",
+    "serve.money": "8024db4558a4", "serve.order": "8f495a218253", "serve.places": "7f4c601e7c62", "serve.ranked": "fb575f618c1e",
+    "serve.shapes": "dda8774ce334", "serve.stock": "d62ce55d855b",
 }  # fmt: skip
 
 
@@ -199,16 +200,16 @@ def _start_in_order(
 
 @njit(cache=True)
 def start_funded(
-    jobs: Jobs, lines: Lines, room: Room, stock: Stock, ranks: Ranks, starts: Starts, runs: Runs, pool: int, quantum_ms: int,
+    jobs: Jobs, lines: Lines, room: Room, stock: Stock, ranks: Ranks, starts: Starts, runs: Runs, quantum_ms: int,
     root: int, now_ms: int, plain: int, kept_all: int, ask_all: int, blocked: I64, stuck_milli: I64, taken: I64, position: I64,
-    candidate: I64, shapes: I64, count: I64, found: I64, ready_ms: I64, order: I64, known: I64, kept: I64,
+    candidate: I64, shapes: I64, count: I64, found: I64, ready: Releases, kept: I64,
 ) -> tuple[int, int]:  # fmt: skip
     """Start who is funded and fits, as long as nothing else is to be decided; then the same as ``next_funded``.
 
     What may be freed is measured where that must be known. Whoever is to get a reservation gets it here if he asks for nothing but
     GPUs, as ``policy.reserving`` makes them where no node is drained, so long as ``kept`` has room, which gets (workload, instant):
-    the nodes that are ready first, by ``order`` and ``ready_ms`` per number of GPUs, where that is ``known``. Returns also how many
-    there are. ``room`` is that of before then.
+    the nodes that are ``ready`` first, where that is known or can be found here. Returns also how many there are. ``room`` is that
+    of before then.
 
     ``plain`` 0: nobody is started here. What could be freed stays an upper bound (``sums[3]`` 2) so long as a budget is not above
     its allowance after a start: nothing of it may go then. Else it is no longer known.
@@ -223,9 +224,10 @@ def start_funded(
         if head and made < len(kept) and starts.counts[0] == 0:  # what is ready does not tell of who is only listed
             row = candidate[leaf]
             need = max(1, jobs.waits[row, EACH] // WHOLE)
-            if jobs.waits[row, WISH] == 0 and need < len(known) and known[need] == 1:
+            if jobs.waits[row, WISH] == 0 and find_ready(ready, need, now_ms):
+                nodes = jobs.waits[row, NODES]
                 kept[made, 0] = row
-                kept[made, 1] = keep_nodes(stock, row, jobs.waits[row, NODES], ready_ms[need], order[need])
+                kept[made, 1] = keep_nodes(stock, row, nodes, ready.now_ready_ms[need], ready.now_order[need])
                 room = with_holder(room, stock, row, kept[made, 1])
                 made += 1
                 kept_all = int(made == len(kept))
@@ -237,7 +239,7 @@ def start_funded(
             count_freed(room, stock)
             continue
         if leaf >= 0 and found[0] == UNFIT and room.sums[3] != 1:
-            measure_freed(lines, room, stock, runs, pool, now_ms, quantum_ms)
+            measure_freed(lines, room, stock, runs, now_ms, quantum_ms)
             continue
         if leaf < 0 or found[0] != OPEN or plain == 0 or jobs.waits[candidate[leaf], WISH] > 0:
             return leaf, made
