@@ -43,3 +43,26 @@ def measure_free(
         node_free[node], node_part[node], node_last[node] = free, largest, 0
         lowest[free] = min(lowest[free], node)
     return free_milli
+
+
+@njit(cache=True)
+def measure_offers(
+    pool: int, node_rows: int, node_pool: I64, node_first: I64, node_gpus: I64, used: I64, out: I64, held: I64, ever: I64, now: I64
+) -> None:
+    """Fill in how many nodes have at least k GPUs in service (``ever``), or free and not held (``now``)."""
+    ever[:] = 0
+    now[:] = 0
+    for node in range(node_rows):
+        if node_pool[node] != pool:
+            continue
+        size, free = 0, 0
+        for gpu in range(node_first[node], node_first[node] + node_gpus[node]):
+            if out[gpu] == 0:
+                size += 1
+                if used[gpu] == 0 and held[gpu] == 0:
+                    free += 1
+        ever[size] += 1
+        now[free] += 1
+    for k in range(len(ever) - 2, -1, -1):
+        ever[k] += ever[k + 1]
+        now[k] += now[k + 1]

@@ -23,19 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.decisions import Elsewhere
-from apportion.core.kernels import serve
+from apportion.core.kernels import room, serve
 from apportion.core.kernels import waits as wait_kernels
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import find_gpus, healthy_parts_for
 from apportion.core.policy.funding import Shares
 from apportion.core.policy.reserving import Reservations, says_over_ms
-from apportion.core.policy.telling import Answer, Elsewheres, Fresh, Teller
+from apportion.core.policy.telling import Answer, Elsewheres, Fresh, Teller, moved_back
 from apportion.core.policy.turn import jobs_of, lines_of
 from apportion.core.reasons import Pending
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_at, ask_of, choices_of
 from apportion.core.state.codes import PENDING_CODE
 from apportion.core.state.holdings import held_gpus
+from apportion.core.state.memo import Offered
 from apportion.core.state.queue import parts_of
 from apportion.core.state.space import Space
 from apportion.core.state.state import State
@@ -43,6 +44,8 @@ from apportion.core.state.wishes import Wish, wish_at
 from apportion.core.units import BUCKET_MS, MAX_NODE_GPUS, MILLI
 
 I64 = NDArray[np.int64]
+
+_PROTECTED_RUNS = PENDING_CODE[Pending.PROTECTED_RUNS.value]
 
 
 def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reservations]) -> None:
@@ -78,7 +81,10 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
         code[number] = answer.code
     planned = _planned(state, reservations, row, head)
     moved, elsewhere = _moved(planned, planned_ms), _elsewhere(state, reservations, row, choices, offers)
-    known = (slot >= 0) & (code[slot] == reason_code) & (since_ms == funded_ms) & ~moved
+    known = (since_ms == funded_ms) & ~moved
+    for at in np.flatnonzero(known & (slot < 0)).tolist():
+        known[at] = _was_told_so(state, reservations, int(row[at]), int(reason_code[at]), offers)
+    known &= (slot < 0) | (code[slot] == reason_code)
     known[[at for at, (news, _reasons) in elsewhere.items() if news]] = False
     fresh = np.flatnonzero(~known)
     if len(fresh):
@@ -113,6 +119,20 @@ def _elsewhere(
             news = news or choice.reason[row] != PENDING_CODE[reason.value]
         found[at] = news, tuple(reasons)
     return found
+
+
+def _was_told_so(state: State, reservations: list[Reservations], workload: int, reason_code: int, offers: Offers) -> bool:
+    """Tell, of one with a reason of its own, whether it is that it has a reservation, as it was told before: most often it is.
+
+    False tells nothing: then ``reason_for`` is asked.
+    """
+    cells, ask = state.workload.cells, ask_of(state, workload)
+    made = reservations[ask.pool]
+    if reason_code != _PROTECTED_RUNS or made.drains or workload not in made.starts_ms or cells.state[workload] == schema.HELD:
+        return False
+    if cells.not_before_ms[workload] > state.counters.time_ms or offers.parts_for(ask) < ask.nodes:
+        return False
+    return not moved_back(state, workload, {"earliest_ms": made.starts_ms[workload]})
 
 
 def _planned(state: State, reservations: list[Reservations], rows: I64, heads: I64) -> I64:
@@ -198,39 +218,35 @@ class Offers:
         self._state = state
         self.everywhere = np.zeros(state.node.used, dtype=np.int64)  # no node is left out
         self._parts: dict[tuple[int, int, int, int], int] = {}
-        self._having: dict[int, list[int]] = {}  # per pool: nodes with at least so many GPUs
-        self._able: dict[int, tuple[I64, I64]] = {}
+
+    def _offered(self, pool: int) -> Offered:
+        """Return what nodes of a pool offer, wishes apart."""
+        state, kept = self._state, self._state.memo.at(self._state.moved).offers
+        if pool not in kept:
+            ever, now = (np.empty(MAX_NODE_GPUS + 2, dtype=np.int64) for _column in range(2))
+            node, gpu = state.node, state.gpu
+            room.measure_offers(
+                pool, node.used, node.pool, node.first_gpu, node.gpus, gpu.used_milli, gpu.out, gpu.held_by, ever, now
+            )
+            kept[pool] = Offered(
+                ever.tolist(), now.tolist(), int(np.count_nonzero(ever[1:])), int(np.count_nonzero(now[1:]))
+            )
+        return kept[pool]
 
     def parts_for(self, ask: Ask) -> int:
         """Return how many parts of a shape they could hold when empty."""
-        if not ask.wish:
-            return self._plain_parts_for(ask)
+        if not ask.wish:  # it asks for nothing but GPUs
+            return self._offered(ask.pool).ever[max(1, ask.milli_per_node // MILLI)]
         shape = ask.pool, ask.nodes, ask.milli_per_node, ask.wish
         if shape not in self._parts:
             self._parts[shape] = healthy_parts_for(self._state, ask, self.everywhere)
         return self._parts[shape]
 
-    def _plain_parts_for(self, ask: Ask) -> int:
-        """Return the same of a shape that asks for nothing but GPUs: how many nodes have so many in service."""
-        node, gpu = self._state.node, self._state.gpu
-        if ask.pool not in self._having:
-            size = np.bincount(gpu.column("node")[gpu.column("out") == 0], minlength=node.used)[node.column("pool") == ask.pool]
-            counts = np.bincount(size, minlength=MAX_NODE_GPUS + 2)
-            self._having[ask.pool] = np.cumsum(counts[::-1])[::-1].tolist()
-        return self._having[ask.pool][max(1, ask.milli_per_node // MILLI)]
-
     def of(self, ask: Ask) -> dict[str, int]:
         """Return the largest they offer now and at most, or how many nodes a gang could have now."""
-        state = self._state
-        if wish_at(state, ask.wish).loose:
+        if wish_at(self._state, ask.wish).loose:
             return {}
-        if ask.pool not in self._able:
-            gpu, place = state.gpu, state.gpu.column("node")
-            of_pool = (state.node.column("pool") == ask.pool)[place] & (gpu.column("out") == 0)
-            free = of_pool & (gpu.column("used_milli") == 0) & (gpu.column("held_by") == 0)
-            now, ever = (np.bincount(place[rows], minlength=1) * MILLI for rows in (free, of_pool))
-            self._able[ask.pool] = now, ever
-        able_now, able = self._able[ask.pool]
+        offered = self._offered(ask.pool)
         if ask.nodes > 1:
-            return {"nodes_free": int((able_now >= ask.milli_per_node).sum()), "nodes_needed": ask.nodes}
-        return {"largest_free_milli": int(able_now.max()), "largest_node_milli": int(able.max())}
+            return {"nodes_free": offered.now[-(-ask.milli_per_node // MILLI)], "nodes_needed": ask.nodes}
+        return {"largest_free_milli": offered.largest_now * MILLI, "largest_node_milli": offered.largest * MILLI}

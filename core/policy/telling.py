@@ -117,7 +117,7 @@ class Teller:
             reason, numbers_told = found.reason, dict(found.numbers)
             same = found.code == cells.reason[workload] and since == cells.funded_ms[workload]
             other_news, told_of = self._elsewhere.get(at, (False, ()))
-            back = reason is Pending.PROTECTED_RUNS and _moved_back(self._state, workload, numbers_told)
+            back = reason is Pending.PROTECTED_RUNS and moved_back(self._state, workload, numbers_told)
             if back or not same or news or other_news:
                 numbers_told.update(_own_numbers(others, since, plan_ms, told_ms))
                 name = self._state.workload.keys[workload]
@@ -125,7 +125,7 @@ class Teller:
         return said
 
 
-def _moved_back(state: State, workload: int, numbers: dict[str, int]) -> bool:
+def moved_back(state: State, workload: int, numbers: dict[str, int]) -> bool:
     """Tell whether its reservation is later than it was told, and not just a little; adds how late it is to the numbers."""
     table, now_ms = state.workload, state.counters.time_ms
     told_ms, earliest_ms = int(table.told_ms[workload]), numbers.get("earliest_ms", 0)

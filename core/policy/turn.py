@@ -52,8 +52,9 @@ class Turn:
         self.plain = int(state.pool.packing[pool] == schema.BEST_FIT)  # 1 = kernels choose GPUs, and list who has started
         self.ranks = unjudged(schema.BEST_FIT, np.zeros((0, 0), dtype=np.int64), (NO_ARRAY, NO_ARRAY), NO_ARRAY)
         most = min(STARTS_MAX, state.queued)
-        workload, why, running, first = (np.zeros(most + 1, dtype=np.int64) for _column in range(4))
-        gpus, count = np.zeros(most + state.gpu.used, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        workload, why, running, first = (np.empty(most + 1, dtype=np.int64) for _column in range(4))
+        gpus, count = np.empty(most + state.gpu.used, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        first[0] = 0  # what is behind the last one is not read
         self._starts = serve.Starts(workload[:most], why, running, first, gpus, workload, count)
         self.measure()
 

@@ -43,6 +43,15 @@ class Reserved(NamedTuple):
         return self.left_us - self.milli * (now_ms - self.from_ms)
 
 
+class Offered(NamedTuple):
+    """How many nodes have at least k GPUs, and how many GPUs the largest of them has: in service, and free."""
+
+    ever: list[int]
+    now: list[int]
+    largest: int
+    largest_now: int
+
+
 class Outliving(NamedTuple):
     """What a start leaves as it was, or is made to tell of it: see ``Memo.outliving``."""
 
@@ -66,6 +75,7 @@ class Memo:
         self.releases: dict[tuple[int, bool], Releases] = {}  # by pool, and whether it is guessed
         self.ends: serve.Ends | None = None
         self.stocks: dict[int, tuple[serve.Stock, int]] = {}  # per pool, and what is free there, milli-GPU
+        self.offers: dict[int, Offered] = {}  # per pool
         self.capacity_milli: dict[int, int] = {}  # per pool
         self.reserved: Reserved | None = None
         self.runs_in: dict[tuple[int, ...], list[int]] = {}  # by phases: the rows of runs in one of them, ascending
