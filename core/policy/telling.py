@@ -74,12 +74,15 @@ class Teller:
         alone = np.array([one.reason is Pending.PROTECTED_RUNS for one in answers] + [True])[answer]  # -1: a reason of its own
         alone[np.isin(fresh.at, np.array(list(self._elsewhere), dtype=np.int64))] = True
         edges = np.flatnonzero(np.diff(alone, prepend=~alone[:1], append=~alone[-1:])).tolist()
+        behind = 0  # of who was told last
         for begin, end in pairwise(edges):
             if alone[begin] or end - begin <= MANY:
-                emit.all(self._one_by_one(range(begin, end)))
-            else:
-                columns = fresh.row, fresh.ahead, fresh.since_ms, fresh.plan_ms, fresh.told_ms, answer
-                emit.listed(*_alike(self._state, answers, *(column[begin:end] for column in columns)))
+                continue
+            emit.all(self._one_by_one(range(behind, begin)))
+            columns = fresh.row, fresh.ahead, fresh.since_ms, fresh.plan_ms, fresh.told_ms, answer
+            emit.listed(*_alike(self._state, answers, *(column[begin:end] for column in columns)))
+            behind = end
+        emit.all(self._one_by_one(range(behind, count)))
 
     def _answer_of(self, number: int) -> Answer:
         """Return the answer of an entry: found once for all of its slot and class."""
