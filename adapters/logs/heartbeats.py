@@ -8,15 +8,14 @@ byte, and ``read`` undoes both. All are pure functions of their arguments; a pro
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.keys import bare
+
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
-F = TypeVar("F")
 
 # rows of ``fields``, one column per record
 WHO, STORED_MS, REGULAR, AT_MS, BEAT, BUSY, MEMORY, WATTS, DOWN, DOWN_LENGTH, TAIL, TAIL_LENGTH, ID, ID_LENGTH, FIELDS = range(15)
@@ -35,14 +34,6 @@ _MEMORY = np.frombuffer(b',"memory_mib":', dtype=np.uint8)
 _WATTS = np.frombuffer(b',"watts":', dtype=np.uint8)
 _ID = np.frombuffer(b'},"id":"', dtype=np.uint8)
 _TAIL = np.frombuffer(b'","type":"node.heartbeat","v":1}', dtype=np.uint8)
-
-
-def bare(function: F) -> F:
-    """Compile a helper that neither makes nor returns an array, without counting references to those it is given.
-
-    Counting is two locked additions per array and call: more than most helpers do. The compiler refuses one that makes an array.
-    """
-    return njit(function, cache=True, _nrt=False)  # type: ignore[call-overload,no-any-return]  # it has no type
 
 
 @bare

@@ -15,7 +15,7 @@ from apportion.core.events import WorkloadSubmitted
 from apportion.core.fold.access import may_charge
 from apportion.core.fold.beats import UNREADABLE
 from apportion.core.fold.workloads import Seat, seat_in
-from apportion.core.kernels import reports, stretch
+from apportion.core.kernels import keys, stretch
 from apportion.core.state.state import State
 from apportion.core.state.wishes import NO_WISH
 
@@ -42,7 +42,7 @@ class Doors:
         self._count = 0
         self.planned_ms = self._state.counters.planned_ms
         self.answers = np.zeros((MOST, stretch.DOOR), dtype=np.int64)
-        self.names = np.zeros((MOST, reports.NAME_BYTES), dtype=np.uint8)
+        self.names = np.zeros((MOST, keys.NAME_BYTES), dtype=np.uint8)
         self.slots = np.zeros(8 * MOST, dtype=np.int64)
 
     def after(self, record: Record) -> None:
@@ -57,7 +57,7 @@ class Doors:
             return False
         body = np.frombuffer(bytearray(record.body), dtype=np.uint8)
         length, _at = stretch.door_of(body, 0, len(body), principal, self._key)
-        if not length or reports.find(self._key, 0, length, self.names, self.slots) >= 0:
+        if not length or keys.find(self._key, 0, length, self.names, self.slots) >= 0:
             return False
         try:
             event = _decoder.decode(record.body).data
@@ -69,7 +69,7 @@ class Doors:
         if self._count == MOST:
             self.shut()
         self.answers[self._count] = answer
-        reports.rename(self._count, self._key[:length], self.names, self.slots)
+        keys.rename(self._count, self._key[:length], self.names, self.slots)
         self._count += 1
         return True
 

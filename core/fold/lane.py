@@ -20,6 +20,7 @@ from apportion.core.fold.beats import fold_beats
 from apportion.core.fold.columns import Columns
 from apportion.core.fold.text import Text
 from apportion.core.kernels import reports as kernel
+from apportion.core.kernels.heard import HEARD
 from apportion.core.state import schema
 from apportion.core.state.digest import MAX_FRAMES
 from apportion.core.state.keyindex import KeyIndex
@@ -30,7 +31,7 @@ WORTH = 64  # records from which on a window pays
 KINDS = {"node.heartbeat": kernel.BEAT, "run.checkpointed": kernel.CHECKPOINT}
 _SUFFIXES = tuple(f".{name}" for name in KINDS)
 _OTHERS_MAX = 100_000  # subjects remembered as none of the kernel's business
-_NONE = np.zeros(0, dtype=np.int64)
+_NONE, _UNHEARD = np.zeros(0, dtype=np.int64), np.zeros((0, HEARD), dtype=np.int64)
 _FRAME_BYTES = 64  # of a frame without subject and body: three numbers, at most
 
 
@@ -249,7 +250,7 @@ class Lane:
         reached = kernel.fold(
             self.numbers(chained=chained), window.data, window.table, first, stop, window.text,
             state.node.block, state.alloc.block, state.gpu.block, state.run.block, state.workload.block,
-            nodes.names, nodes.slots, runs.names, runs.slots, self._frames, _NONE,
+            nodes.names, nodes.slots, runs.names, runs.slots, self._frames, _NONE, _UNHEARD,
         )  # fmt: skip
         if reached > first:
             counters.seq += reached - first

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels import effects as kernel
 from apportion.core.kernels import reports, stored
+from apportion.core.kernels.heard import HEARD
+from apportion.core.kernels.keys import NAME_BYTES
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, Outcome, Payer, Pending
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, OUTCOMES, PENDING_CODE
@@ -42,8 +44,8 @@ _STOPS = {
 
 def words_of(texts: Iterable[str]) -> U8:
     """Return words as ``kernels.spelled.word_at`` takes them; one that is too long, or not ASCII, is never found."""
-    coded = [text.encode() if text.isascii() and len(text) < reports.NAME_BYTES else b"" for text in texts]
-    words = np.zeros((len(coded), reports.NAME_BYTES), dtype=np.uint8)
+    coded = [text.encode() if text.isascii() and len(text) < NAME_BYTES else b"" for text in texts]
+    words = np.zeros((len(coded), NAME_BYTES), dtype=np.uint8)
     for row, word in enumerate(coded):
         words[row, : len(word)] = np.frombuffer(word, dtype=np.uint8)
         words[row, -1] = len(word) or 255
@@ -119,7 +121,8 @@ class Lending:
             state.pool.block, state.node.block, state.gpu.block, state.budget.block, state.workload.block, state.run.block,
             state.alloc.block, state.closed.block, state.principal.block, free, renamed, nodes.names, nodes.slots,
             workloads.names, workloads.slots, runs.names, runs.slots, closed.names, closed.slots, self._line, state.waits,
-            self._known(), np.concatenate((self._words, words_of(state.pool.keys))),
+            self._known(), np.zeros((state.node.used, HEARD), dtype=np.int64),
+            np.concatenate((self._words, words_of(state.pool.keys))),
         )  # fmt: skip
 
     def _stacks(self) -> tuple[I64, U8]:

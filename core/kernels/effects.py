@@ -7,7 +7,7 @@ wish beside GPUs, a choice of pools, or a service.
 
 What a decision does is done at the time of its tick, to which the caller has accrued (``accrued``).
 
-Rows are taken and given back as ``Table`` does it, but names are kept as bytes (``kernels.reports``: a key index), and rows whose
+Rows are taken and given back as ``Table`` does it, but names are kept as bytes (``kernels.keys``: a key index), and rows whose
 name changed are marked, so that keys and their hashes are brought up to date once, by ``fold.lending``. What is derived and needed
 only by who decides (``State.unsettled``, ``State.untold``) is not kept here at all.
 """
@@ -17,10 +17,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from apportion.core.kernels import accrue, lines, queue, reports, share
+from apportion.core.kernels import accrue, keys, lines, queue, share
+from apportion.core.kernels.heard import forget
+from apportion.core.kernels.keys import bare
 from apportion.core.units import MAX_ELAPSED_MS, MILLI, NEVER_MS
 
 I64 = NDArray[np.int64]
@@ -28,8 +29,8 @@ U8 = NDArray[np.uint8]
 
 # the machine code kept of this file is made anew when it changes: so it changes with what it is built on (a test of the tree tells)
 BUILT_ON = {
-    "accrue": "0ba2eb4458a1", "lines": "0408a10820f6", "queue": "8f2c8aac7935",
-    "reports": "eb67ec2b1430", "share": "05321a2287b1",
+    "accrue": "0ba2eb4458a1", "keys": "e4b1f14d341a", "lines": "0408a10820f6", "queue": "8f2c8aac7935",
+    "heard": "8c71f4716a31", "share": "05321a2287b1",
 }  # fmt: skip
 
 # the codes of ``state.schema``
@@ -136,6 +137,7 @@ class World(NamedTuple):
     line: I64  # by ``LINE``
     waits: I64
     known: I64  # by ``KNOWN``
+    heard: I64  # what ``reports.fold`` remembers of nodes; none: it remembers nothing
     words: U8  # of enums and pools, as ``spelled.word_at`` takes them; ``n`` says where each kind begins
 
 
@@ -149,7 +151,7 @@ KNOWN_SUMS, KNOWN_MILLI, KNOWN_BARRED, KNOWN_ENDS, KNOWN_CAUSES, KNOWN = range(6
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _taken(n: I64, w: World, used: int, of: int) -> int:
     """Take a row of a table: ``n[used]`` is its count of used rows, of free ones the next. The caller knows of one."""
     if n[used + 1] > 0:
@@ -159,29 +161,29 @@ def _taken(n: I64, w: World, used: int, of: int) -> int:
     return int(n[used] - 1)
 
 
-@njit(cache=True)
+@bare
 def has_room(n: I64, used: int, block: I64, count: int) -> bool:
     """Tell whether so many rows can be taken of a table."""
     return bool(n[used + 1] + block.shape[1] - n[used] >= count)
 
 
-@njit(cache=True)
+@bare
 def may_name(n: I64, used: int, slots: I64) -> bool:
     """Tell whether one more name may be entered into the key index of a table."""
     return bool(n[used + 2] < len(slots) // 2)
 
 
-@njit(cache=True)
+@bare
 def _named(n: I64, w: World, used: int, of: int, names: U8, slots: I64, data: U8, start: int, end: int) -> int:
     """Take a row under the name ``data[start:end]``."""
     row = _taken(n, w, used, of)
-    reports.rename(row, data[start:end], names, slots)
+    keys.rename(row, data[start:end], names, slots)
     n[used + 2] += 1
     w.renamed[of, row] = 1
     return row
 
 
-@njit(cache=True)
+@bare
 def _given_back(n: I64, w: World, used: int, of: int, block: I64, row: int) -> None:
     for column in range(block.shape[0]):
         block[column, row] = 0
@@ -189,10 +191,10 @@ def _given_back(n: I64, w: World, used: int, of: int, block: I64, row: int) -> N
     n[used + 1] += 1
 
 
-@njit(cache=True)
+@bare
 def _forgotten(n: I64, w: World, used: int, of: int, block: I64, names: U8, slots: I64, row: int) -> None:
     """Give a row back, and its name."""
-    reports.rename(row, names[row, :0], names, slots)
+    keys.rename(row, names[row, :0], names, slots)
     w.renamed[of, row] = 1
     _given_back(n, w, used, of, block, row)
 
@@ -200,7 +202,7 @@ def _forgotten(n: I64, w: World, used: int, of: int, block: I64, names: U8, slot
 # -- money -------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def accrued(n: I64, w: World) -> None:
     """Bring all accounts and lags to the present time: ``ledger.accrue`` where nothing is planned on the way."""
     pool, budget = w.pool, w.budget
@@ -223,7 +225,7 @@ def accrued(n: I64, w: World) -> None:
         n[ACCRUED_MS] += elapsed_ms
 
 
-@njit(cache=True)
+@bare
 def _to_path(n: I64, w: World, line: int, column: int, delta: int) -> None:
     """Add to a column of a budget line, and of all lines above it."""
     budget = w.budget
@@ -232,7 +234,7 @@ def _to_path(n: I64, w: World, line: int, column: int, delta: int) -> None:
         line = budget[n[B_PARENT], line]
 
 
-@njit(cache=True)
+@bare
 def _rated(n: I64, w: World, run: int, sign: int) -> None:
     table = w.run
     milli, line = sign * table[n[R_GPUS_MILLI], run], table[n[R_BUDGET], run]
@@ -243,7 +245,7 @@ def _rated(n: I64, w: World, run: int, sign: int) -> None:
         w.pool[n[P_UNFUNDED_MILLI], table[n[R_POOL], run]] += milli
 
 
-@njit(cache=True)
+@bare
 def _counted(n: I64, w: World, run: int, sign: int) -> None:
     """Count a run among those of its line, or no more."""
     if w.run[n[R_IDLE_CYCLES], run] == 0:
@@ -251,7 +253,7 @@ def _counted(n: I64, w: World, run: int, sign: int) -> None:
     n[FAIR_STALE] = 1
 
 
-@njit(cache=True)
+@bare
 def _settled(n: I64, w: World, run: int) -> None:
     table = w.run
     amount_us = table[n[R_GPUS_MILLI], run] * (n[TIME_MS] - table[n[R_PAYER_SINCE_MS], run])
@@ -260,13 +262,13 @@ def _settled(n: I64, w: World, run: int) -> None:
     table[n[R_PAYER_SINCE_MS], run] = n[TIME_MS]
 
 
-@njit(cache=True)
+@bare
 def can_settle(n: I64, w: World, run: int) -> bool:
     """Tell whether the time since a run was settled can be multiplied: what ``units.gpu_us`` makes sure of."""
     return bool(0 <= n[TIME_MS] - w.run[n[R_PAYER_SINCE_MS], run] <= MAX_ELAPSED_MS)
 
 
-@njit(cache=True)
+@bare
 def change_payer(n: I64, w: World, run: int, payer: int) -> None:
     """From now on ``payer`` pays for a run; the caller has accrued."""
     _settled(n, w, run)
@@ -279,14 +281,14 @@ def change_payer(n: I64, w: World, run: int, payer: int) -> None:
 # -- the queue ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _demanded(n: I64, w: World, row: int, sign: int) -> None:
     if w.workload[n[W_MIN_RUNTIME_MS], row] != 0:
         _to_path(n, w, w.workload[n[W_BUDGET], row], B_PENDING_MILLI, sign * w.workload[n[W_GPUS_MILLI], row])
         n[FAIR_STALE] = 1
 
 
-@njit(cache=True)
+@bare
 def enqueue(n: I64, w: World, row: int) -> None:
     """Let a workload wait; there is room for it in the queue."""
     table = w.workload
@@ -304,7 +306,7 @@ def enqueue(n: I64, w: World, row: int) -> None:
     _demanded(n, w, row, 1)
 
 
-@njit(cache=True)
+@bare
 def dequeue(n: I64, w: World, row: int) -> bool:
     """Let a workload wait no more; False, and nothing changed, when it is not queued."""
     table = w.workload
@@ -319,7 +321,7 @@ def dequeue(n: I64, w: World, row: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@bare
 def drop_hold(n: I64, w: World, row: int) -> None:
     """Free the GPUs that are held for a workload."""
     held = w.gpu[n[G_HELD_BY]]
@@ -331,7 +333,7 @@ def drop_hold(n: I64, w: World, row: int) -> None:
 # -- workloads and runs ------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def submit(n: I64, w: World, data: U8, start: int, end: int) -> int:
     """Take a new workload in under the name ``data[start:end]``; returns its row, whose columns the caller fills in."""
     row = _named(n, w, WORKLOADS, OF_WORKLOADS, w.workload_names, w.workload_slots, data, start, end)
@@ -341,7 +343,7 @@ def submit(n: I64, w: World, data: U8, start: int, end: int) -> int:
     return row
 
 
-@njit(cache=True)
+@bare
 def place(
     n: I64, w: World, row: int, key: U8, length: int, run_no: int, milli: int, gpus: I64, each: I64, count: int, payer: int,
     protected_until_ms: int, reserved_us: int, resume_ms: int,
@@ -365,6 +367,7 @@ def place(
         if on != here:  # GPUs of a piece follow each other
             node[n[N_RUNS], on] += 1
             here = on
+            forget(w.heard, on)
         if part < MILLI:
             memory_mib = node[n[N_GPU_MEMORY_MIB], on] * part // MILLI
             alloc[n[A_GPU_MEMORY_MIB], piece] = memory_mib
@@ -385,13 +388,13 @@ def place(
     table[n[W_PLANNED_MS], row] = 0
 
 
-@njit(cache=True)
+@bare
 def _use_gpu(n: I64, w: World, pool: int, gpu: int, delta_milli: int) -> None:
     w.gpu[n[G_USED_MILLI], gpu] += delta_milli
     w.pool[n[P_DOWN_MILLI] if w.gpu[n[G_OUT], gpu] != 0 else n[P_IDLE_MILLI], pool] -= delta_milli
 
 
-@njit(cache=True)
+@bare
 def release(n: I64, w: World, run: int, outcome: int, seq: int, exit_code: int, blame: int) -> None:
     """End a run now: accounts settled, GPUs given back, its row kept as ENDED."""
     runs, alloc, node, gpus, now_ms = w.run, w.alloc, w.node, w.gpu, n[TIME_MS]
@@ -405,6 +408,7 @@ def release(n: I64, w: World, run: int, outcome: int, seq: int, exit_code: int, 
         if gpus[n[G_NODE], gpu] != here:
             here = gpus[n[G_NODE], gpu]
             node[n[N_RUNS], here] -= 1
+            forget(w.heard, here)
         confirmed_ms = min(confirmed_ms, alloc[n[A_CONFIRMED_MS], piece])
         _use_gpu(n, w, pool, gpu, -alloc[n[A_MILLI], piece])
         gpus[n[G_USED_MEMORY_MIB], gpu] -= alloc[n[A_GPU_MEMORY_MIB], piece]
@@ -418,7 +422,7 @@ def release(n: I64, w: World, run: int, outcome: int, seq: int, exit_code: int, 
     n[DIRTY] = 1
 
 
-@njit(cache=True)
+@bare
 def stop(n: I64, w: World, run: int, cause: int, stop_by_ms: int, seq: int) -> None:
     """Ask a run to end."""
     runs = w.run
@@ -426,7 +430,7 @@ def stop(n: I64, w: World, run: int, cause: int, stop_by_ms: int, seq: int) -> N
     runs[n[R_STOP_BY_MS], run], runs[n[R_STOP_SEQ], run] = stop_by_ms, seq
 
 
-@njit(cache=True)
+@bare
 def close_run(n: I64, w: World, run: int, outcome: int, requeued: bool, not_before_ms: int) -> None:
     """Forget an ended run; its workload waits again, or is over."""
     table, row = w.workload, w.run[n[R_WORKLOAD], run]
@@ -446,13 +450,13 @@ def close_run(n: I64, w: World, run: int, outcome: int, requeued: bool, not_befo
         table[n[W_STATE], row] = OVER
 
 
-@njit(cache=True)
+@bare
 def close_workload(n: I64, w: World, row: int) -> None:
     """Forget a workload, which has left the queue; its id stays taken."""
     w.budget[n[B_WORKLOADS], w.workload[n[W_BUDGET], row]] -= 1
     closed = _named(
         n, w, CLOSED, OF_CLOSED, w.closed_names, w.closed_slots, w.workload_names[row], 0,
-        w.workload_names[row, reports.NAME_BYTES - 1],
+        w.workload_names[row, keys.NAME_BYTES - 1],
     )  # fmt: skip
     w.closed[n[C_CLOSED_MS], closed] = n[TIME_MS]
     _forgotten(n, w, WORKLOADS, OF_WORKLOADS, w.workload, w.workload_names, w.workload_slots, row)
@@ -461,7 +465,7 @@ def close_workload(n: I64, w: World, row: int) -> None:
 # -- the end of a cycle ------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _barred_anew(n: I64, w: World) -> None:
     run, budget, barred = w.run, w.budget, w.known[KNOWN_BARRED]
     lines.reserved(
@@ -480,7 +484,7 @@ def _barred_anew(n: I64, w: World) -> None:
             n[FAIR_STALE] = 1
 
 
-@njit(cache=True)
+@bare
 def _adds_up(n: I64, w: World) -> bool:
     """Tell whether the accounts and rates of all pools, and all lags, add up: ``ledger.check_conservation``."""
     pool, budget = w.pool, w.budget
@@ -499,19 +503,19 @@ def _adds_up(n: I64, w: World) -> bool:
     return bool(uneven < 0)
 
 
-@njit(cache=True)
+@bare
 def _pruned(n: I64, w: World) -> None:
     """Forget the ids of workloads of long ago."""
     if n[TIME_MS] - n[PRUNED_MS] < n[PRUNE_EVERY_MS]:
         return
     n[PRUNED_MS] = n[TIME_MS]
     for row in range(n[CLOSED]):
-        named = w.closed_names[row, reports.NAME_BYTES - 1] > 0
+        named = w.closed_names[row, keys.NAME_BYTES - 1] > 0
         if named and w.closed[n[C_CLOSED_MS], row] < n[TIME_MS] - n[RETENTION_MS]:
             _forgotten(n, w, CLOSED, OF_CLOSED, w.closed, w.closed_names, w.closed_slots, row)
 
 
-@njit(cache=True)
+@bare
 def finish(n: I64, w: World) -> bool:
     """Close the cycle; False, with the cycle still open, when the books do not add up."""
     _barred_anew(n, w)

@@ -6,26 +6,23 @@ what the node holds, a report that is refused), which then goes the slow way; so
 that way would.
 Naive equivalent: ``fold.records.fold_record`` record by record, that is ``nodes.node_heartbeat`` and ``runs.run_checkpointed``; a
 property test compares every byte of the state.
-
-A *key index* finds the row of a table by the bytes of its key: ``names`` holds a key per row (its length in the last byte),
-``slots`` is an open hash of row + 1 (0 = never used, -1 = given up). Naive equivalent: ``Table.row_of``.
 """
 
 from __future__ import annotations
-
-from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.heard import HEARD_COUNT, HEARD_LENGTH, HEARD_LIST, HEARD_PIECES, is_in, remember
+from apportion.core.kernels.keys import NAME_BYTES, bare, find
 from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_TIME_MS
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
-F = TypeVar("F")
 
-NAME_BYTES = 144  # one more than the longest key that is indexed
+BUILT_ON = {"heard": "8c71f4716a31", "keys": "e4b1f14d341a"}  # as in ``effects``
+
 MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
 
 # rows of ``table``, one column per record; KIND 0 is none of this file's business
@@ -64,71 +61,6 @@ _WORKLOAD_IS = np.frombuffer(b',"data":{"workload":"', dtype=np.uint8)
 _RUN_IS = np.frombuffer(b'","run":', dtype=np.uint8)
 _PROGRESS = np.frombuffer(b',"progress_ms":', dtype=np.uint8)
 _CHECKPOINT_TAIL = np.frombuffer(b'","type":"run.checkpointed","v":1}', dtype=np.uint8)
-
-
-def bare(function: F) -> F:
-    """Compile a helper that neither makes nor returns an array, without counting references to those it is given.
-
-    Counting is two locked additions per array and call: more than most helpers do. The compiler refuses one that makes an array.
-    """
-    return njit(function, cache=True, _nrt=False)  # type: ignore[call-overload]  # it has no type
-
-
-# -- a key index -------------------------------------------------------------------------------------------------------
-
-
-@bare
-def _slot(data: Any, start: int, end: int, slots: I64) -> int:
-    """Return where the search for a key begins."""
-    mixed = np.int64(1469598103934665603)
-    for at in range(start, end):
-        mixed = (mixed ^ np.int64(data[at])) * np.int64(1099511628211)
-    return int((mixed ^ (mixed >> 29)) & (len(slots) - 1))
-
-
-@bare
-def find(data: Any, start: int, end: int, names: U8, slots: I64) -> int:
-    """Return the row whose key is ``data[start:end]``, -1 when there is none."""
-    length = end - start
-    if length <= 0 or length >= NAME_BYTES:
-        return -1
-    slot = _slot(data, start, end, slots)
-    while slots[slot] != 0:
-        row = slots[slot] - 1
-        if row >= 0 and names[row, NAME_BYTES - 1] == length:
-            same = True
-            for at in range(length):
-                if names[row, at] != data[start + at]:
-                    same = False
-                    break
-            if same:
-                return int(row)
-        slot = (slot + 1) & (len(slots) - 1)
-    return -1
-
-
-@njit(cache=True)
-def _enter(row: int, names: U8, slots: I64) -> None:
-    slot = _slot(names[row], 0, int(names[row, NAME_BYTES - 1]), slots)
-    while slots[slot] > 0:
-        slot = (slot + 1) & (len(slots) - 1)
-    slots[slot] = row + 1
-
-
-@njit(cache=True)
-def rename(row: int, key: Any, names: U8, slots: I64) -> None:
-    """Put ``key`` (bytes; none to forget the row) in place of the key that ``row`` had."""
-    length = int(names[row, NAME_BYTES - 1])
-    if length > 0:
-        slot = _slot(names[row], 0, length, slots)
-        while slots[slot] != row + 1:
-            slot = (slot + 1) & (len(slots) - 1)
-        slots[slot] = -1
-    for at in range(len(key)):
-        names[row, at] = key[at]
-    names[row, NAME_BYTES - 1] = len(key)
-    if len(key) > 0:
-        _enter(row, names, slots)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -355,15 +287,6 @@ def _as_known(data: U8, at: int, end: int, broken: I64, first: int, size: int, c
 
 
 @bare
-def _is_in(run: int, idle: I64, count: int) -> bool:
-    """Tell whether a run is one of ``idle[:count]``."""
-    found = False
-    for place in range(count):
-        found = found or idle[place] == run
-    return found
-
-
-@bare
 def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, now_ms: int) -> bool:
     """Make the progress of a run in progress safe, its account settled; False, and nothing changed, when it is not its turn."""
     owner, progress, fruitless = run[numbers[R_WORKLOAD], row], workload[numbers[W_PROGRESS]], workload[numbers[W_FRUITLESS]]
@@ -393,14 +316,15 @@ def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, 
 def fold(
     numbers: I64, data: U8, table: I64, first: int, stop: int, subjects: U8,
     node: I64, alloc: I64, gpu: I64, run: I64, workload: I64,
-    node_names: U8, node_slots: I64, run_names: U8, run_slots: I64, frames: U8, speakers: I64,
+    node_names: U8, node_slots: I64, run_names: U8, run_slots: I64, frames: U8, speakers: I64, heard: I64,
 ) -> int:  # fmt: skip
     """Fold the reports of ``table[:, first:stop]``; returns the index of the first record that was not taken.
 
     ``numbers`` gives what of the state is not in the blocks, and whether frames are wanted; it gets back the time reached, the
     bytes of ``frames`` filled (each frame's end is in the table), how many were heartbeats, and whether the record it stopped at is
     in another spelling. ``speakers`` remembers by the place of a subject the row of its node, + 1, as long as nodes keep their
-    names; an empty one remembers nothing.
+    names; an empty one remembers nothing. So does ``heard`` by node which pieces its last list came to, as long as ``data`` is the
+    same: whoever places or releases a piece on a node forgets that node's.
     """
     beat, seen, agent, gpus = node[numbers[N_BEAT]], node[numbers[N_SEEN]], node[numbers[N_AGENT]], node[numbers[N_GPUS]]
     silent, broken, runs = node[numbers[N_SILENT]], node[numbers[N_BROKEN]], node[numbers[N_RUNS]]
@@ -422,9 +346,6 @@ def fold(
         elif kind == COUNTED:
             at_ms, count, down = table[AT_MS, index], table[COUNT, index], table[DOWN, index]
             down_end = down + table[DOWN_LENGTH, index]
-            known, asleep = _lists(data, start, end, run_names, run_slots, listed, idle)
-            if asleep < 0:
-                break
         elif kind == CHECKPOINT:
             at_ms, row, progress_ms = _checkpoint(data, start, end, run_names, run_slots, scratch)
         else:
@@ -450,23 +371,45 @@ def fold(
                         speakers[name] = row + 1
             if row < 0 or count <= beat[row] or principal != agent[row]:
                 break
+            again = False
+            if kind == COUNTED and start < end:
+                again = row < len(heard) and heard[row, HEARD_LIST] == start + 1 and heard[row, HEARD_LENGTH] == end - start
+                if not again:
+                    known, asleep = _lists(data, start, end, run_names, run_slots, listed, idle)
+                    if asleep < 0:
+                        break
+            elif kind == COUNTED:
+                known = -1
             if gpus[row] == 0 or silent[row] != 0:
                 break
             told = broken[row] > 0 or down_end > down
             if told and not _as_known(data, down, down_end, sick, first_gpu[row], gpus[row], broken[row]):
                 break
-            if known >= 0 and _pieces_here(row, listed, known, first_alloc, alloc_gpu, following, gpu_node) != runs[row]:
+            checked = again or known < 0
+            if not checked and _pieces_here(row, listed, known, first_alloc, alloc_gpu, following, gpu_node) != runs[row]:
                 break
             beat[row] = count
             seen[row] = now_ms
-            for place in range(known):
-                piece, since_ms = first_alloc[listed[place]], now_ms if _is_in(listed[place], idle, asleep) else 0
-                while piece >= 0:
-                    if gpu_node[alloc_gpu[piece]] == row:
-                        missed[piece], confirmed_ms[piece] = 0, now_ms
-                        if since_ms == 0 or idle_ms[piece] == 0:
-                            idle_ms[piece] = since_ms
-                    piece = following[piece]
+            if again:
+                for place in range(heard[row, HEARD_COUNT]):
+                    each = heard[row, HEARD_PIECES + place]
+                    piece, since_ms = each >> 1, now_ms * (each & 1)
+                    missed[piece], confirmed_ms[piece] = 0, now_ms
+                    if since_ms == 0 or idle_ms[piece] == 0:
+                        idle_ms[piece] = since_ms
+            else:
+                for place in range(known):
+                    piece, since_ms = first_alloc[listed[place]], now_ms if is_in(listed[place], idle, asleep) else 0
+                    while piece >= 0:
+                        if gpu_node[alloc_gpu[piece]] == row:
+                            missed[piece], confirmed_ms[piece] = 0, now_ms
+                            if since_ms == 0 or idle_ms[piece] == 0:
+                                idle_ms[piece] = since_ms
+                        piece = following[piece]
+                if kind == COUNTED and known >= 0 and row < len(heard):
+                    remember(
+                        heard, row, start, end - start, listed, known, idle, asleep, first_alloc, alloc_gpu, following, gpu_node
+                    )  # fmt: skip
             beats += 1
         else:
             if row < 0 or principal != agent[lead[row]]:

@@ -8,16 +8,18 @@ printable ASCII without escapes: any other spelling is left to ``msgspec``, by w
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from apportion.core.kernels.keys import bare
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
+BUILT_ON = {"keys": "e4b1f14d341a"}  # as in ``effects``
 MOST_DIGITS = 18  # of an integer: below 2^63 whatever they are
 
 
-@njit(cache=True)
+@bare
 def after(data: U8, at: int, end: int, text: U8) -> int:
     """Return the position after ``text``, if it stands at ``at``."""
     if at < 0 or end - at < len(text):
@@ -28,7 +30,7 @@ def after(data: U8, at: int, end: int, text: U8) -> int:
     return at + len(text) if differ == 0 else -1
 
 
-@njit(cache=True)
+@bare
 def integer(data: U8, at: int, end: int) -> tuple[int, int]:
     """Return the integer at ``at``, as JSON writes it, and the position after it; 0 and -1 when it is none, or too long."""
     if at < 0 or at >= end:
@@ -45,7 +47,7 @@ def integer(data: U8, at: int, end: int) -> tuple[int, int]:
     return -value if negative else value, at
 
 
-@njit(cache=True)
+@bare
 def field(data: U8, at: int, end: int, name: U8, otherwise: int) -> tuple[int, int]:
     """Return the integer after ``name``, and the position after it; ``otherwise``, and ``at``, where the name does not stand."""
     inner = after(data, at, end, name)
@@ -54,7 +56,7 @@ def field(data: U8, at: int, end: int, name: U8, otherwise: int) -> tuple[int, i
     return integer(data, inner, end)
 
 
-@njit(cache=True)
+@bare
 def text_end(data: U8, at: int, end: int) -> int:
     """Return the position of the quote that ends the text from ``at`` on."""
     if at < 0:
@@ -69,7 +71,7 @@ def text_end(data: U8, at: int, end: int) -> int:
     return -1
 
 
-@njit(cache=True)
+@bare
 def text(data: U8, at: int, end: int, name: U8) -> tuple[int, int]:
     """Return the bounds of the text after ``name``, which ends in the quote that opens it; -1 and -1 when there is none."""
     start = after(data, at, end, name)
@@ -77,7 +79,7 @@ def text(data: U8, at: int, end: int, name: U8) -> tuple[int, int]:
     return (start, close) if close >= 0 else (-1, -1)
 
 
-@njit(cache=True)
+@bare
 def object_end(data: U8, at: int, end: int) -> int:
     """Return the position after the bracket that closes the object in which ``at`` is, between two of its fields."""
     if at < 0:
@@ -99,7 +101,7 @@ def object_end(data: U8, at: int, end: int) -> int:
     return -1
 
 
-@njit(cache=True)
+@bare
 def word_at(data: U8, start: int, end: int, words: U8) -> int:
     """Return which of ``words`` ``data[start:end]`` is: rows of bytes, the length of each in its last one; -1 when none."""
     length = end - start
@@ -117,7 +119,7 @@ def word_at(data: U8, start: int, end: int, words: U8) -> int:
     return -1
 
 
-@njit(cache=True)
+@bare
 def is_name(data: U8, start: int, end: int, longest: int) -> bool:
     """Tell whether a text is a name as events allow it: a letter or digit, then also ``_ - . :``, no longer than ``longest``."""
     if start < 0 or not 0 < end - start <= longest:
@@ -130,19 +132,21 @@ def is_name(data: U8, start: int, end: int, longest: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@bare
 def is_word(data: U8, start: int, end: int, word: U8) -> bool:
     """Tell whether ``data[start:end]`` is ``word``."""
     return end - start == len(word) and after(data, start, end, word) == end
 
 
-@njit(cache=True)
+@bare
 def run_key(data: U8, name: int, name_end: int, number: int, number_end: int, key: U8) -> int:
     """Write the key of a run into ``key``; returns its length, 0 when it is too long."""
     length, digits = name_end - name, number_end - number
     if length + 1 + digits >= len(key):
         return 0
-    key[:length] = data[name:name_end]
+    for place in range(length):
+        key[place] = data[name + place]
     key[length] = 35
-    key[length + 1 : length + 1 + digits] = data[number:number_end]
+    for place in range(digits):
+        key[length + 1 + place] = data[number + place]
     return length + 1 + digits

@@ -9,19 +9,19 @@ cycle. A field that nothing in the state depends on is passed over.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from apportion.core.kernels import effects as to
-from apportion.core.kernels import reports
+from apportion.core.kernels import keys
 from apportion.core.kernels import spelled as said
+from apportion.core.kernels.keys import bare
 from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
 # as in ``effects``
-BUILT_ON = {"effects": "f5491ebb4fb8", "reports": "eb67ec2b1430", "spelled": "b735dae806e8"}
+BUILT_ON = {"effects": "829b2262f54c", "keys": "e4b1f14d341a", "spelled": "fc08f9658870"}
 
 # how it ended: the cycle is closed; at decision ``n[DECISION]``, which goes the slow way with all after it; with books that are not
 # those of the state; with accounts that do not add up, the cycle not closed
@@ -68,7 +68,7 @@ _DEADLINE = _bytes(b'","deadline_ms":')
 # -- decisions ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _run_named(w: to.World, data: U8, at: int, end: int, key: U8) -> tuple[int, int, int]:
     """Read workload and run number from after the type's word: the run's row (-1: none), the number, the position after it."""
     name, name_end = said.text(data, at, end, _THEN_WORKLOAD)
@@ -77,17 +77,17 @@ def _run_named(w: to.World, data: U8, at: int, end: int, key: U8) -> tuple[int, 
     if number_end < 0:
         return -1, 0, -1
     length = said.run_key(data, name, name_end, number, number_end, key)
-    return reports.find(key, 0, length, w.run_names, w.run_slots), run_no, number_end
+    return keys.find(key, 0, length, w.run_names, w.run_slots), run_no, number_end
 
 
-@njit(cache=True)
+@bare
 def _workload_named(w: to.World, data: U8, at: int, end: int) -> tuple[int, int]:
     """Read a workload's name from after the type's word: its row (-1: none), and the position of the quote after it."""
     name, name_end = said.text(data, at, end, _THEN_WORKLOAD)
-    return reports.find(data, name, name_end, w.workload_names, w.workload_slots) if name_end >= 0 else -1, name_end
+    return keys.find(data, name, name_end, w.workload_names, w.workload_slots) if name_end >= 0 else -1, name_end
 
 
-@njit(cache=True)
+@bare
 def _pieces(n: I64, w: to.World, data: U8, at: int, end: int, gpus: I64, each: I64) -> tuple[int, int]:
     """Read pieces from after the quote that opens the first node's name: how many GPUs, and the position after the list; or -1."""
     count, last = 0, -1
@@ -95,7 +95,7 @@ def _pieces(n: I64, w: to.World, data: U8, at: int, end: int, gpus: I64, each: I
         close = said.text_end(data, at, end)
         if close < 0:
             return 0, -1
-        node = reports.find(data, at, close, w.node_names, w.node_slots)
+        node = keys.find(data, at, close, w.node_names, w.node_slots)
         at = close + 1
         if node < 0 or node == last or at + 1 >= end or data[at] != 44 or data[at + 1] != 91:
             return 0, -1
@@ -126,7 +126,7 @@ def _pieces(n: I64, w: to.World, data: U8, at: int, end: int, gpus: I64, each: I
         at += 4
 
 
-@njit(cache=True)
+@bare
 def _admit(n: I64, w: to.World, data: U8, at: int, end: int) -> int:
     row, at = _workload_named(w, data, at, end)
     if row < 0 or w.workload[n[to.W_STATE], row] != to.NEW or w.workload[n[to.W_WISH], row] != 0 or n[to.QUEUED] >= w.line.shape[1]:
@@ -137,7 +137,7 @@ def _admit(n: I64, w: to.World, data: U8, at: int, end: int) -> int:
     return after
 
 
-@njit(cache=True)
+@bare
 def _fits(n: I64, w: to.World, gpus: I64, each: I64, count: int) -> bool:
     """Tell whether the GPUs of a start have so much left; a GPU that is named twice counts twice."""
     used = w.gpu[n[to.G_USED_MILLI]]
@@ -153,7 +153,7 @@ def _fits(n: I64, w: to.World, gpus: I64, each: I64, count: int) -> bool:
     return fits
 
 
-@njit(cache=True)
+@bare
 def _place(n: I64, w: to.World, data: U8, at: int, end: int, key: U8, gpus: I64, each: I64) -> int:
     begin = at
     run, run_no, number_end = _run_named(w, data, at, end, key)
@@ -190,7 +190,7 @@ def _place(n: I64, w: to.World, data: U8, at: int, end: int, key: U8, gpus: I64,
     return after
 
 
-@njit(cache=True)
+@bare
 def _close(n: I64, w: to.World, data: U8, at: int, end: int, key: U8) -> int:
     run, _number, at = _run_named(w, data, at, end, key)
     _budget, budget_end = said.text(data, at, end, _OF_BUDGET)
@@ -223,7 +223,7 @@ def _close(n: I64, w: to.World, data: U8, at: int, end: int, key: U8) -> int:
     return at + 1
 
 
-@njit(cache=True)
+@bare
 def _close_workload(n: I64, w: to.World, data: U8, at: int, end: int) -> int:
     row, at = _workload_named(w, data, at, end)
     after = said.object_end(data, at + 1, end)
@@ -240,7 +240,7 @@ def _close_workload(n: I64, w: to.World, data: U8, at: int, end: int) -> int:
     return after
 
 
-@njit(cache=True)
+@bare
 def _explain(n: I64, w: to.World, data: U8, at: int, end: int) -> int:
     row, at = _workload_named(w, data, at, end)
     word, word_end = said.text(data, at, end, _REASON)
@@ -283,14 +283,14 @@ def _explain(n: I64, w: to.World, data: U8, at: int, end: int) -> int:
     return at + 1
 
 
-@njit(cache=True)
+@bare
 def _preempt(n: I64, w: to.World, data: U8, at: int, end: int, key: U8) -> int:
     run, _number, at = _run_named(w, data, at, end, key)
     until_ms, at = said.integer(data, said.after(data, at, end, _UNTIL), end)
     name, name_end = said.text(data, at, end, _BENEFICIARY)
     if run < 0 or name_end < 0:
         return -1
-    taker = reports.find(data, name, name_end, w.workload_names, w.workload_slots)
+    taker = keys.find(data, name, name_end, w.workload_names, w.workload_slots)
     inner = said.object_end(data, name_end + 1, end)
     if taker < 0 or inner < 0 or inner >= end or data[inner] != 125:
         return -1
@@ -299,7 +299,7 @@ def _preempt(n: I64, w: to.World, data: U8, at: int, end: int, key: U8) -> int:
     return inner + 1
 
 
-@njit(cache=True)
+@bare
 def _reserve(n: I64, w: to.World, data: U8, at: int, end: int, gpus: I64, each: I64) -> int:
     row, name_end = _workload_named(w, data, at, end)
     if row < 0:
@@ -327,7 +327,7 @@ def _reserve(n: I64, w: to.World, data: U8, at: int, end: int, gpus: I64, each: 
     return (inner if inner >= 0 else at) + 1
 
 
-@njit(cache=True)
+@bare
 def _fund(n: I64, w: to.World, data: U8, at: int, end: int, key: U8) -> int:
     run, _number, at = _run_named(w, data, at, end, key)
     _budget, budget_end = said.text(data, at, end, _OF_BUDGET)
@@ -340,7 +340,7 @@ def _fund(n: I64, w: to.World, data: U8, at: int, end: int, key: U8) -> int:
     return after
 
 
-@njit(cache=True)
+@bare
 def _stop(n: I64, w: to.World, data: U8, at: int, end: int, key: U8, kind: int) -> int:
     """Fold a ``run.cancelled`` or ``run.drained``."""
     run, _number, at = _run_named(w, data, at, end, key)
@@ -361,7 +361,7 @@ def _stop(n: I64, w: to.World, data: U8, at: int, end: int, key: U8, kind: int) 
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _answers(n: I64, data: U8, start: int, end: int) -> int:
     """Return where the decisions of a batch begin, -1 unless it is the next cycle's of this core, at this tick and time."""
     core, at = said.integer(data, said.after(data, start, end, _CORE), end)
@@ -375,7 +375,7 @@ def _answers(n: I64, data: U8, start: int, end: int) -> int:
     return at if right and chain_end - chain == MAX_CHAIN else -1
 
 
-@njit(cache=True)
+@bare
 def _has_books(n: I64, w: to.World, data: U8, at: int, end: int) -> bool:
     """Tell whether the end of a batch, from the bracket after its decisions on, tells the accounts of the state."""
     pool, budget = w.pool, w.budget
@@ -407,7 +407,7 @@ def _has_books(n: I64, w: to.World, data: U8, at: int, end: int) -> bool:
     return at >= 0 and at + 2 == end and data[at] == 93 and data[at + 1] == 125
 
 
-@njit(cache=True)
+@bare
 def trust(n: I64, w: to.World, data: U8, start: int, end: int, key: U8, gpus: I64, each: I64) -> int:
     """Fold the batch that answers the tick just folded; returns how that ended."""
     n[to.DECISION] = 0

@@ -17,8 +17,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from apportion.core.kernels import effects as to
-from apportion.core.kernels import lines, reports, stored
+from apportion.core.kernels import keys, lines, reports, stored
 from apportion.core.kernels import spelled as said
+from apportion.core.kernels.keys import bare
 from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_PRIORITY, MAX_TIME_MS
 
 I64 = NDArray[np.int64]
@@ -26,8 +27,8 @@ U8 = NDArray[np.uint8]
 
 # as in ``effects``
 BUILT_ON = {
-    "effects": "f5491ebb4fb8", "lines": "0408a10820f6", "reports": "eb67ec2b1430",
-    "spelled": "b735dae806e8", "stored": "11f6ab77e279",
+    "keys": "e4b1f14d341a", "effects": "829b2262f54c", "lines": "0408a10820f6", "reports": "3f53bec8ba48",
+    "spelled": "fc08f9658870", "stored": "ecc9a45a8925",
 }  # fmt: skip
 
 # kinds of records beside those of ``reports``
@@ -35,7 +36,7 @@ SUBMITTED, STARTED, FINISHED, TICK = 4, 5, 6, 7
 # why it stopped: at the end; at a record that goes the slow way; or in a batch: how ``stored.trust`` ended, + 1
 END, RECORD, BATCH, BOOKS, BROKEN = range(5)
 DOOR_POOL, DOOR_LINE, DOOR_NODES, DOOR_MILLI, DOOR_QUANTUM_MS, DOOR_CAP_MS, DOOR = range(7)
-LONGEST_KEY = reports.NAME_BYTES  # of a run, and of a door with its principal
+LONGEST_KEY = keys.NAME_BYTES  # of a run, and of a door with its principal
 LONGEST_NAME = 128
 MAX_GRACE_MS, MAX_FAILURES, MAX_EXIT_CODE, MAX_DETAIL = 3_600_000, 1_000, 255, 1_000
 
@@ -62,14 +63,14 @@ _PLAN = _bytes(b"plan")
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@bare
 def _ends(data: U8, at: int, end: int, tail: U8) -> bool:
     """Tell whether a record ends behind its payload's last field as a record of its type does."""
     start, close = said.text(data, at, end, _ID)
     return said.after(data, close, end, tail) == end and start >= 0
 
 
-@njit(cache=True)
+@bare
 def _reported(n: I64, w: to.World, data: U8, at: int, end: int, principal: int, key: U8) -> tuple[int, int, int]:
     """Read of which run and node a report is, from its payload's first field on: their rows, and the position after the node.
 
@@ -82,8 +83,8 @@ def _reported(n: I64, w: to.World, data: U8, at: int, end: int, principal: int, 
     if node_end < 0 or run_no < 1:
         return -1, -1, -1
     length = said.run_key(data, name, name_end, number, number_end, key)
-    run = reports.find(key, 0, length, w.run_names, w.run_slots)
-    node = reports.find(data, node_name, node_end, w.node_names, w.node_slots)
+    run = keys.find(key, 0, length, w.run_names, w.run_slots)
+    node = keys.find(data, node_name, node_end, w.node_names, w.node_slots)
     if run < 0 or node < 0 or w.run[n[to.R_STATE], run] == to.ENDED or principal != w.node[n[to.N_AGENT], node]:
         return -1, -1, -1
     piece = w.run[n[to.R_FIRST_ALLOC], run]
@@ -92,7 +93,7 @@ def _reported(n: I64, w: to.World, data: U8, at: int, end: int, principal: int, 
     return (run, node, node_end) if piece >= 0 else (-1, -1, -1)
 
 
-@njit(cache=True)
+@bare
 def _started(n: I64, w: to.World, data: U8, at: int, end: int, principal: int, now_ms: int, key: U8) -> bool:
     """Fold a ``run.started``; False, and nothing changed, when it goes the slow way."""
     run, node, at = _reported(n, w, data, at, end, principal, key)
@@ -122,7 +123,7 @@ def _started(n: I64, w: to.World, data: U8, at: int, end: int, principal: int, n
     return True
 
 
-@njit(cache=True)
+@bare
 def _finished(n: I64, w: to.World, data: U8, at: int, end: int, principal: int, now_ms: int, key: U8) -> bool:
     """Fold a ``run.finished``; False, and nothing changed, when it goes the slow way."""
     run, node, at = _reported(n, w, data, at, end, principal, key)
@@ -163,7 +164,7 @@ def _finished(n: I64, w: to.World, data: U8, at: int, end: int, principal: int, 
     return True
 
 
-@njit(cache=True)
+@bare
 def door_of(data: U8, start: int, end: int, principal: int, key: U8) -> tuple[int, int]:
     """Write the question that a submission asks of its door into ``key``: its length, 0 when it is none; the position after it."""
     head, at = said.integer(data, said.after(data, start, end, _HEAD), end)
@@ -182,18 +183,19 @@ def door_of(data: U8, start: int, end: int, principal: int, key: U8) -> tuple[in
         return 0, -1
     for place in range(8):
         key[place] = principal >> 8 * place & 255
-    key[8:length] = data[budget:at]
+    for place in range(at - budget):
+        key[8 + place] = data[budget + place]
     return length, at
 
 
-@njit(cache=True)
+@bare
 def _submitted(
     n: I64, w: to.World, data: U8, start: int, end: int, principal: int, now_ms: int, key: U8, doors: I64, door_names: U8,
     door_slots: I64,
 ) -> bool:  # fmt: skip
     """Fold a ``workload.submitted``; False, and nothing changed, when it goes the slow way, or its door is not known."""
     length, at = door_of(data, start, end, principal, key)
-    door = reports.find(key, 0, length, door_names, door_slots)
+    door = keys.find(key, 0, length, door_names, door_slots)
     if door < 0 or doors[door, DOOR_POOL] < 0:
         return False
     name, name_end = said.text(data, said.after(data, said.integer(data, start + len(_HEAD), end)[1], end, _DATA), end, _WORKLOAD)
@@ -217,9 +219,9 @@ def _submitted(
         return False
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY or not said.is_name(data, name, name_end, LONGEST_NAME):
         return False
-    if reports.find(data, name, name_end, w.workload_names, w.workload_slots) >= 0:
+    if keys.find(data, name, name_end, w.workload_names, w.workload_slots) >= 0:
         return False
-    if reports.find(data, name, name_end, w.closed_names, w.closed_slots) >= 0:
+    if keys.find(data, name, name_end, w.closed_names, w.closed_slots) >= 0:
         return False
     if not to.has_room(n, to.WORKLOADS, w.workload, 1) or not to.may_name(n, to.WORKLOADS, w.workload_slots):
         return False
@@ -235,7 +237,7 @@ def _submitted(
     return True
 
 
-@njit(cache=True)
+@bare
 def _ticks(n: I64, w: to.World, data: U8, at: int, end: int, principal: int) -> bool:
     """Tell whether an accepted ``clock.tick`` stands here, at which no debt is to be forgiven once accounts are up to date."""
     why, why_end = said.text(data, at, end, _WHY)
@@ -245,7 +247,7 @@ def _ticks(n: I64, w: to.World, data: U8, at: int, end: int, principal: int) -> 
     return _ends(data, at, end, _TICK) and w.principal[n[to.U_OPERATOR], principal] != 0
 
 
-@njit(cache=True)
+@bare
 def _forgives(n: I64, w: to.World) -> bool:
     budget = w.budget
     return bool(
@@ -280,7 +282,7 @@ def fold(
             numbers[reports.SEQ], numbers[reports.TIME_MS] = n[to.SEQ], n[to.TIME_MS]
             reached = reports.fold(
                 numbers, data, table, index, stop, subjects, w.node, w.alloc, w.gpu, w.run, w.workload, w.node_names, w.node_slots,
-                w.run_names, w.run_slots, frames, speakers,
+                w.run_names, w.run_slots, frames, speakers, w.heard,
             )  # fmt: skip
             if reached == index:
                 break

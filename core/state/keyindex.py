@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from apportion.core.kernels import reports
+from apportion.core.kernels import keys
 from apportion.core.state.table import Table
 
 
@@ -31,7 +31,7 @@ class KeyIndex:
             return
         self.entered += len(renamed)
         for row in renamed:
-            reports.rename(row, _fitting(table.keys[row]), self.names, self.slots)
+            keys.rename(row, _fitting(table.keys[row]), self.names, self.slots)
         renamed.clear()
 
     def reserve(self, count: int) -> None:
@@ -42,19 +42,19 @@ class KeyIndex:
 
     def find(self, key: str) -> int | None:
         """Return the row of a key as a kernel would find it."""
-        found = reports.find(key.encode(), 0, len(key.encode()), self.names, self.slots)
+        found = keys.find(key.encode(), 0, len(key.encode()), self.names, self.slots)
         return None if found < 0 else int(found)
 
     def _start_anew(self) -> None:
         table = self._table
-        self.names = np.zeros((table.capacity, reports.NAME_BYTES), dtype=np.uint8)
+        self.names = np.zeros((table.capacity, keys.NAME_BYTES), dtype=np.uint8)
         self.slots = np.zeros(8 * table.capacity, dtype=np.int64)
         self.entered = len(table.keys)  # names that took a slot, forgotten ones too
         for row, key in enumerate(table.keys):
-            reports.rename(row, _fitting(key), self.names, self.slots)
+            keys.rename(row, _fitting(key), self.names, self.slots)
         if table.renamed is not None:
             table.renamed.clear()
 
 
 def _fitting(key: str) -> bytes:
-    return key.encode() if key.isascii() and len(key) < reports.NAME_BYTES else b""
+    return key.encode() if key.isascii() and len(key) < keys.NAME_BYTES else b""

@@ -1,0 +1,82 @@
+"""Keys of a table as bytes, found and changed by kernels; and how kernels compile what handles arrays in small steps.
+
+A *key index* finds the row of a table by the bytes of its key: ``names`` holds a key per row (its length in the last byte),
+``slots`` is an open hash of row + 1 (0 = never used, -1 = given up). A pure function of both; ``rename`` alone writes them.
+Naive equivalent: ``Table.row_of``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+U8 = NDArray[np.uint8]
+F = TypeVar("F")
+
+NAME_BYTES = 144  # one more than the longest key that is indexed
+
+
+def bare(function: F) -> F:
+    """Compile a helper that neither makes nor returns an array, without counting references to those it is given.
+
+    Counting is two locked additions per array and call: more than most helpers do. The compiler refuses one that makes an array.
+    """
+    return njit(function, cache=True, _nrt=False)  # type: ignore[call-overload]  # it has no type
+
+
+@bare
+def _slot(data: Any, start: int, end: int, slots: I64) -> int:
+    """Return where the search for a key begins."""
+    mixed = np.int64(1469598103934665603)
+    for at in range(start, end):
+        mixed = (mixed ^ np.int64(data[at])) * np.int64(1099511628211)
+    return int((mixed ^ (mixed >> 29)) & (len(slots) - 1))
+
+
+@bare
+def find(data: Any, start: int, end: int, names: U8, slots: I64) -> int:
+    """Return the row whose key is ``data[start:end]``, -1 when there is none."""
+    length = end - start
+    if length <= 0 or length >= NAME_BYTES:
+        return -1
+    slot = _slot(data, start, end, slots)
+    while slots[slot] != 0:
+        row = slots[slot] - 1
+        if row >= 0 and names[row, NAME_BYTES - 1] == length:
+            same = True
+            for at in range(length):
+                if names[row, at] != data[start + at]:
+                    same = False
+                    break
+            if same:
+                return int(row)
+        slot = (slot + 1) & (len(slots) - 1)
+    return -1
+
+
+@bare
+def _enter(row: int, names: U8, slots: I64) -> None:
+    slot = _slot(names[row], 0, int(names[row, NAME_BYTES - 1]), slots)
+    while slots[slot] > 0:
+        slot = (slot + 1) & (len(slots) - 1)
+    slots[slot] = row + 1
+
+
+@bare
+def rename(row: int, key: Any, names: U8, slots: I64) -> None:
+    """Put ``key`` (bytes; none to forget the row) in place of the key that ``row`` had."""
+    length = int(names[row, NAME_BYTES - 1])
+    if length > 0:
+        slot = _slot(names[row], 0, length, slots)
+        while slots[slot] != row + 1:
+            slot = (slot + 1) & (len(slots) - 1)
+        slots[slot] = -1
+    for at in range(len(key)):
+        names[row, at] = key[at]
+    names[row, NAME_BYTES - 1] = len(key)
+    if len(key) > 0:
+        _enter(row, names, slots)
