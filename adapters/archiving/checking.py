@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from apportion.adapters.logs import manifest
 from apportion.adapters.logs.manifest import DayEntry, FileEntry
-from apportion.adapters.logs.segments import Kind, hash_of, opened, read_decisions, read_events
+from apportion.adapters.logs.segments import Kind, opened, read_decisions, read_events
 from apportion.core.errors import LogMismatch
 
 OnDay = Callable[[DayEntry], None]
@@ -60,7 +60,7 @@ def _segment(directory: Path, kind: Kind, file: FileEntry, first_seq: int, previ
     """Read a segment whole; returns how many items it holds and the sequence of the last."""
     segment = opened(directory / file.name, kind, first_seq, previous)
     items = read_events(segment) if kind == "events" else read_decisions(segment)  # raises where its own hash is wrong
-    if hash_of(segment) != file.hash:
+    if segment.hash != file.hash:
         raise LogMismatch(f"{directory / file.name} has another hash than {manifest.FILE} says; restore the archive")
     return len(items), items[-1].seq if items else 0
 

@@ -32,7 +32,8 @@ from apportion.adapters.logs.manifest import (
 from apportion.adapters.logs.parts import DayParts, chain_end
 from apportion.adapters.logs.segments import read_sheet
 from apportion.adapters.past.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
-from apportion.adapters.past.trusting import state_from
+from apportion.adapters.past.trusting import COMPILES, state_from
+from apportion.adapters.processes.build import is_kept
 from apportion.adapters.processes.collector import without_collector
 from apportion.adapters.simulation.cluster import Layout
 from apportion.adapters.simulation.driver import Logs, Simulation, numbered
@@ -123,6 +124,8 @@ def run(
     with archive_of(directory, days, nodes, beat_s, seed) as place:
         manifest = load(place)
         first_days = manifest.days[:days]
+        if not is_kept("stretch"):
+            sys.stderr.write(f"{COMPILES}\n")
         state_from(place, min(2_000, first_days[-1].last_seq))  # loads the kernels' machine code
         measured: dict[int, float] = {}
         for wanted in sorted({min(days, MONTH), days}):
@@ -186,6 +189,6 @@ def _heartbeats(directory: Path) -> tuple[int, int]:
     """Return how many heartbeats are kept as numbers, and the bytes of all segments of events but for other records' bodies."""
     beats = size = 0
     for segment in segments_of(directory, "events"):
-        beats += len(read_sheet(segment).regular)
+        beats += read_sheet(segment).heartbeats
         size += segment.path.stat().st_size - sum(one.size for one in segment.header.sections if one.name in _OTHERS)
     return beats, size

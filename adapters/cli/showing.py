@@ -35,7 +35,10 @@ def progress(label: str, *, quiet: bool = False) -> Iterator[OnProgress]:
     def show(at: Progress) -> None:
         nonlocal last_shown, shown
         now = time.monotonic()
-        if now - last_shown < every_s:
+        if at.pause:
+            sys.stderr.write(f"{label}: {at.pause}\n")
+            sys.stderr.flush()
+        if at.pause or now - last_shown < every_s:
             return
         last_shown, shown = now, True
         rate, ahead = at.events / max(now - started, 0.001), at.last_seq - at.seq

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from apportion.adapters.logs import manifest
-from apportion.adapters.logs.segments import Kind, Segment, hash_of, opened, read_decisions, read_events, read_sheet
+from apportion.adapters.logs.segments import Kind, Segment, opened, read_decisions, read_events, read_sheet
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogMismatch
 
@@ -33,8 +33,8 @@ def segments_of(directory: Path, kind: Kind) -> list[Segment]:
         for file in entry.events if kind == "events" else entry.decisions:
             path = directory / file.name
             segment = opened(path, kind, next_seq if kind == "events" else 0, previous)
-            next_seq, previous = segment.header.last_seq + 1, hash_of(segment)
-            if previous != file.hash or path.stat().st_size != file.size:
+            next_seq, previous = segment.header.last_seq + 1, segment.hash
+            if previous != file.hash or segment.size != file.size:
                 raise LogMismatch(f"{path} is not the file that {manifest.FILE} names: it was replaced; restore the archive")
             found.append(segment)
     return found

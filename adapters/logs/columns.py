@@ -1,7 +1,7 @@
 """The contiguous form of a segment of events: heartbeats as small numbers, everything else as the bytes it was.
 
 Nine records in ten are heartbeats in one spelling, and say what could be expected: the next beat of the same node, ten
-seconds later. So a segment keeps, per heartbeat, only its difference from that (``heartbeats``), column by column, deflated;
+seconds later. So a segment keeps, per heartbeat, only its difference from that (``packed``), column by column, deflated;
 of a list of runs whether it is the last one again; of an id nothing where it is the node's name and beat, as agents make it.
 The bytes of every body can be made again exactly; a body of which that is not so is kept as it is. An id that was drawn at
 random is as long as it was: sixteen bytes of chance cannot be written in fewer.
@@ -15,14 +15,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
 from apportion.adapters.logs import heartbeats as code
-from apportion.core.envelope import Record, split_subject
+from apportion.adapters.logs import packed
+from apportion.core.envelope import MAX_BODY_BYTES, Record, split_subject
 from apportion.core.errors import LogMismatch
+from apportion.core.fold.columns import room_for
 from apportion.core.fold.text import Text
+from apportion.core.kernels.reports import READ
 
 HEARTBEAT = ".node.heartbeat"
 LEVEL = 6
@@ -34,12 +38,16 @@ _NODE_BEGINS = 9 + code.MOST_DIGITS  # at most, after `{"at_ms":` and a number
 _NONE = np.zeros(0, dtype=np.int64)
 _NOTHING = np.zeros(0, dtype=np.uint8)
 _TOLD = (("regular", code.REGULAR), ("who", code.WHO), ("stored", code.STORED_MS))  # of every record
-_FOLDED = (("at", code.AT_MS), ("beat", code.BEAT), ("down", code.DOWN), ("tail", code.TAIL), ("id", code.ID))  # of heartbeats
+_FOLDED = (("at", code.AT_MS), ("beat", code.BEAT), ("down", code.DOWN), ("tail", code.TAIL))  # of heartbeats
+_NAMED = (("id", code.ID),)  # of heartbeats, too
 _AMOUNTS = (("busy", code.BUSY), ("memory", code.MEMORY), ("watts", code.WATTS))  # of heartbeats, node by node
+_USED = (("busy", code.USE), ("memory", code.SPACE), ("watts", code.POWER))  # the same, where they are read
+_RUNS = b',"runs":['
 _WRONG = (
     *(f"its column {name} has not as many numbers as it has records of their kind" for name, _row in _TOLD + _FOLDED),
     "its columns name a subject that it has not",
     "its columns name a fragment that it has not",
+    "its column length has not as many numbers as it has records of their kind",
 )
 
 
@@ -111,9 +119,9 @@ def sections(records: Sequence[Record], speakers: dict[Speaker, int]) -> tuple[E
     fields[code.ID, explicit] = 1
     expected = _expected(fields, regular)
     order = np.argsort(fields[code.WHO, regular], kind="stable")
-    code.tangle(fields, len(speakers), expected.interval_ms, expected.slope)
+    packed.tangle(fields, len(speakers), expected.interval_ms, expected.slope)
     found = {name: fields[row] for name, row in _TOLD}
-    found |= {name: fields[row, regular] for name, row in _FOLDED}
+    found |= {name: fields[row, regular] for name, row in _FOLDED + _NAMED}
     found |= {name: fields[row, regular][order] for name, row in _AMOUNTS}
     found |= {"length": lengths[~regular], "fragment": np.array([len(text) for text in fragments], dtype=np.int64)}
     texts = {
@@ -121,8 +129,8 @@ def sections(records: Sequence[Record], speakers: dict[Speaker, int]) -> tuple[E
         "fragments": b"".join(fragments),
         "bodies": b"".join(bodies[at] for at in np.flatnonzero(~regular).tolist()),
     }
-    packed = {name: code.pack(np.ascontiguousarray(values)).tobytes() for name, values in found.items()}
-    return expected, {name: deflated(text) for name, text in (packed | texts).items()}
+    numbers = {name: packed.pack(np.ascontiguousarray(values)).tobytes() for name, values in found.items()}
+    return expected, {name: deflated(text) for name, text in (numbers | texts).items()}
 
 
 def _numbered(records: Sequence[Record], speakers: dict[Speaker, int]) -> list[int]:
@@ -164,12 +172,12 @@ def _expected(fields: code.I64, regular: code.U8) -> Expected:
     steps, counts = np.unique((times[1:] - times[:-1])[same], return_counts=True)
     busy, watts = (np.diff(fields[row, order])[same].astype(np.float64) for row in (code.BUSY, code.WATTS))
     square = float(busy @ busy)
-    slope = round(float(busy @ watts) / square * (1 << code.SLOPE_BITS)) if square > 0 else 0
+    slope = round(float(busy @ watts) / square * (1 << packed.SLOPE_BITS)) if square > 0 else 0
     return Expected(int(steps[counts.argmax()]), slope if abs(slope) < 1 << 20 else 0)
 
 
 class Sheet:
-    """A segment's records as columns: ``fields`` as ``heartbeats`` names its rows, and what they point into."""
+    """A segment's records as columns: ``told`` says of each what a fold looks at, its places are in ``data``."""
 
     def __init__(
         self, subjects: Sequence[str], nodes: Sequence[str], count: int, expected: Expected, section: Callable[[str], bytes]
@@ -181,70 +189,87 @@ class Sheet:
         if len(nodes) != len(subjects):
             raise LogMismatch("it has not a node for each of its subjects")
         self.subjects, self.nodes = subjects, nodes
-        self._expected = expected
-        self._ids = _NOTHING  # until the bytes are wanted
+        self._count, self._expected = count, expected
+        self._amounts: code.I64 | None = None  # until the bytes are wanted
+        self._ids = _NOTHING
         self._section = section
         self._node_names, self._node_starts = _joined(nodes)
-        sizes = self._numbers("fragment")
+        sizes, self._lengths = self._numbers("fragment"), self._numbers("length")
         begins = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
-        self.fragments = np.frombuffer(section("fragments") + b"\0", dtype=np.uint8)
-        if len(sizes) and (sizes.min() < 0 or begins[-1] >= len(self.fragments)):
+        fragments, bodies = section("fragments"), section("bodies")
+        if len(sizes) and (sizes.min() < 0 or begins[-1] > len(fragments)):
             raise LogMismatch("its fragments are not as long as it says")
-        self.fields = np.empty((code.FIELDS, count), dtype=np.int64)  # amounts and lengths of ids come with the bytes
-        regular, who, stored, at_ms, beat, down, tail, ids = (
+        self._bodies_at = int(begins[-1])
+        self.data = np.frombuffer(b"".join((fragments[: self._bodies_at], bodies, b"\0")), dtype=np.uint8)
+        self.told = room_for(count)
+        self._others = np.empty(len(self._lengths), dtype=np.int64)  # the positions of what is kept as it was
+        regular, who, stored, at_ms, beat, down, tail = (
             np.frombuffer(section(name), dtype=np.uint8) for name, _row in _TOLD + _FOLDED
         )
-        wrong = code.read(
-            regular, who, stored, at_ms, beat, down, tail, ids, begins, len(subjects), expected.interval_ms, self.fields
-        )
+        wrong = packed.read(
+            regular, who, stored, at_ms, beat, down, tail, begins, self._lists(fragments, begins.tolist()), self._lengths,
+            MAX_BODY_BYTES, len(subjects), expected.interval_ms, self.told, self._others,
+        )  # fmt: skip
         if wrong:
             raise LogMismatch(_WRONG[wrong - 1])
-        self.regular = np.flatnonzero(self.fields[code.REGULAR] == 1)
-        self.lengths = self._numbers("length", count - len(self.regular))
-        self._other_ends = np.cumsum(self.lengths)
-        self.bodies = np.frombuffer(section("bodies") + b"\0", dtype=np.uint8)
+        if self._lengths.min(initial=0) < 0 or int(self._lengths.sum()) > len(bodies):
+            raise LogMismatch("its bodies are not as long as it says")
+        self._ends = np.cumsum(self._lengths) + self._bodies_at
+
+    @staticmethod
+    def _lists(fragments: bytes, begins: list[int]) -> code.U8:
+        """Return 1 for each fragment that is a list of runs."""
+        spans = pairwise(begins)
+        found = [end - begin > len(_RUNS) and fragments.startswith(_RUNS, begin) for begin, end in spans]
+        return np.array(found, dtype=np.uint8)
+
+    @property
+    def heartbeats(self) -> int:
+        """How many records are kept as numbers."""
+        return self._count - len(self._lengths)
 
     def _numbers(self, name: str, count: int | None = None) -> code.I64:
         text = np.frombuffer(self._section(name), dtype=np.uint8)
         values = np.empty(int((text < 128).sum()) if count is None else count, dtype=np.int64)
-        if not code.unpack(text, values):
-            raise LogMismatch(f"its column {name} has not {len(values)} numbers")
+        if not packed.unpack(text, values):
+            raise LogMismatch(f"its column {name} has not as many numbers as it has records of their kind")
         return values
 
-    def _complete(self) -> None:
-        """Read what only the bytes need: amounts and ids. Once."""
-        if self._ids is not _NOTHING:
-            return
-        fields = self.fields
-        for row in (code.ID_LENGTH, *(row for _name, row in _AMOUNTS)):
-            fields[row] = 0
-        order = np.argsort(fields[code.WHO, self.regular], kind="stable")
-        for name, row in _AMOUNTS:
-            fields[row, self.regular[order]] = self._numbers(name, len(order))
-        code.untangle_amounts(fields, len(self.subjects), self._expected.slope)
+    def _complete(self) -> code.I64:
+        """Read what only the bytes need, once: amounts and ids of all records."""
+        if self._amounts is not None:
+            return self._amounts
+        amounts, told = np.zeros((code.AMOUNTS, self._count), dtype=np.int64), self.told
+        regular = np.flatnonzero(told.form & READ)
+        who = told.who[regular]  # a stable sort of short numbers is one by digits
+        order = regular[np.argsort(who.astype(np.uint16) if len(self.subjects) < 1 << 16 else who, kind="stable")]
+        for name, row in _USED:
+            amounts[row, order] = self._numbers(name, len(order))
+        packed.untangle_amounts(amounts, told.who, told.form, len(self.subjects), self._expected.slope)
         ids = self._section("ids")
-        explicit = self.regular[fields[code.ID, self.regular] == 1]
+        explicit = regular[self._numbers("id", len(regular)) == 1]
         sizes = np.array([len(text) for text in ids.split(b"\n")] if len(explicit) else [], dtype=np.int64)
         if len(sizes) != len(explicit):
             raise LogMismatch("it has not as many ids as heartbeats that need one")
-        fields[code.ID_LENGTH, explicit] = sizes
-        fields[code.ID, explicit] = np.cumsum(sizes + 1) - sizes - 1
-        self._ids = np.frombuffer(ids + b"\0", dtype=np.uint8)
+        amounts[code.ID_BYTES, explicit] = sizes
+        amounts[code.ID_AT, explicit] = np.cumsum(sizes + 1) - sizes - 1
+        self._ids, self._amounts = np.frombuffer(ids + b"\0", dtype=np.uint8), amounts
+        return amounts
 
     def _bodies(self, start: int, count: int) -> tuple[code.U8, code.I64]:
         """Return the bodies of ``count`` records from position ``start`` on in one text, byte for byte, and where each ends."""
-        self._complete()
-        before = int(np.searchsorted(self.regular, start))
-        mine = self.regular[before : int(np.searchsorted(self.regular, start + count))]
-        others, other = self.lengths[start - before : start - before + count - len(mine)], start - before
-        begin = int(self._other_ends[other - 1]) if other else 0
-        nodes = np.diff(self._node_starts)[self.fields[code.WHO, mine]]
-        size = int(others.sum() + self.fields[code.DOWN_LENGTH : code.ID_LENGTH + 1 : 2, mine].sum() + 2 * nodes.sum())
-        size += 8 * (len(nodes) + 1) * (code.MOST_DIGITS + 24)
+        amounts, told, part = self._complete(), self.told, slice(start, start + count)
+        first, last = np.searchsorted(self._others, (start, start + count)).tolist()
+        mine = told.form[part] & READ == READ
+        nodes = np.diff(self._node_starts)[told.who[part][mine]]
+        size = int(self._lengths[first:last].sum() + 2 * nodes.sum() + amounts[code.ID_BYTES, part].sum())
+        size += int(told.length[part][mine].sum() + told.down_length[part][mine].sum())
+        size += (len(nodes) + 1) * (8 * (code.MOST_DIGITS + 24) + code.RUNS_BYTES + code.BROKEN_BYTES + 1)
         out, ends = np.empty(size, dtype=np.uint8), np.empty(count, dtype=np.int64)
+        begin = int(self._ends[first] - self._lengths[first]) if first < len(self._ends) else 0
         filled = code.put_together(
-            self.fields, start, others, self.bodies[begin:], self._node_names, self._node_starts, self.fragments, self._ids, out,
-            ends,
+            told, start, count, self._lengths[first:last], self.data[begin:], amounts, self._node_names, self._node_starts,
+            self.data, self._ids, out, ends,
         )  # fmt: skip
         if filled < 0:
             raise LogMismatch("its bodies are not as long as it says")
@@ -252,26 +277,25 @@ class Sheet:
 
     def record(self, position: int, first_seq: int) -> Record:
         """Return one record; ``first_seq`` is the first one's sequence."""
-        before = int(np.searchsorted(self.regular, position))
-        if before < len(self.regular) and self.regular[before] == position:
+        told = self.told
+        if told.form[position] & READ:
             body = self._bodies(position, 1)[0].tobytes()
         else:
-            end = int(self._other_ends[position - before])
-            body = self.bodies[end - int(self.lengths[position - before]) : end].tobytes()
-        who = int(self.fields[code.WHO, position])
-        return Record(first_seq + position, int(self.fields[code.STORED_MS, position]), self.subjects[who], body)
+            start = int(told.start[position])
+            body = self.data[start : start + int(told.length[position])].tobytes()
+        return Record(first_seq + position, int(told.stored_ms[position]), self.subjects[told.who[position]], body)
 
     def text(self, first_seq: int, start: int, count: int) -> Text:
         """Return ``count`` records from position ``start`` on, their bodies in one text; ``first_seq`` is the sheet's."""
         bodies, ends = self._bodies(start, count)
-        who, stored_ms = (self.fields[row, start : start + count] for row in (code.WHO, code.STORED_MS))
+        who, stored_ms = self.told.who[start : start + count], self.told.stored_ms[start : start + count]
         return Text(first_seq + start, self.subjects, who, stored_ms, bodies, ends)
 
     def records(self, first_seq: int) -> list[Record]:
         """Return the records, the first with ``first_seq``."""
-        bodies, places = self._bodies(0, self.fields.shape[1])
+        bodies, places = self._bodies(0, self._count)
         text, ends = bodies.tobytes(), places.tolist()
-        stored, who = self.fields[code.STORED_MS].tolist(), self.fields[code.WHO].tolist()
+        stored, who = self.told.stored_ms.tolist(), self.told.who.tolist()
         subjects, make, record = self.subjects, tuple.__new__, Record
         records, start = [], 0
         for seq, (stored_ms, row, end) in enumerate(zip(stored, who, ends, strict=True), first_seq):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAGIC, MAGIC_BEFORE = b"APSEG3\n", b"APSEG2\n"
 HASH_BYTES = 32
+ROOM_BYTES = 1 << 26  # made at once for an inflated section, if it says that it is so large
 
 Kind = Literal["events", "decisions"]
 
@@ -65,6 +66,8 @@ class Segment(msgspec.Struct, frozen=True):
     path: Path
     header: SegmentHeader
     sections_at: int
+    size: int
+    hash: str  # the chain value it carries, at its end: unverified
 
 
 def events_segment(day: str, previous: str, records: Sequence[Record]) -> bytes:
@@ -133,13 +136,6 @@ def opened(path: Path, kind: Kind, first_seq: int, previous: str) -> Segment:
     return segment
 
 
-def hash_of(segment: Segment) -> str:
-    """Return the chain value a segment carries: unverified, at its end."""
-    with segment.path.open("rb") as file:
-        file.seek(-HASH_BYTES, os.SEEK_END)
-        return file.read().hex()
-
-
 def _open(path: Path, kind: Kind) -> Segment:
     try:
         file = path.open("rb")
@@ -154,9 +150,12 @@ def _open(path: Path, kind: Kind) -> Segment:
             header = msgspec.json.decode(file.read(length), type=SegmentHeader)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LogMismatch(f"the header of {path} is damaged ({error}); restore the archive") from error
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - HASH_BYTES))
+        end = file.read().hex()
     if header.kind != kind:
         raise LogMismatch(f"{path} holds {header.kind}, expected {kind}; restore the archive")
-    return Segment(path, header, len(MAGIC) + 4 + length)
+    return Segment(path, header, len(MAGIC) + 4 + length, size, end)
 
 
 def verified(segment: Segment) -> bytes:
@@ -178,7 +177,7 @@ def _reader(segment: Segment) -> Callable[[str], bytes]:
 
     def read(name: str) -> bytes:
         start, section = places[name]
-        text = zlib.decompress(memoryview(content)[start : start + section.size])
+        text = zlib.decompress(memoryview(content)[start : start + section.size], bufsize=min(max(section.raw_size, 1), ROOM_BYTES))
         if len(text) != section.raw_size:
             raise LogMismatch(f"section {name} of {segment.path} is not as long as it says; restore the archive")
         return text

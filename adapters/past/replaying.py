@@ -35,13 +35,14 @@ READ_BATCHES = 500
 
 @dataclass
 class Progress:
-    """Where a replay is. ``last_seq`` is the sequence it will stop at."""
+    """Where a replay is. ``last_seq`` is the sequence it will stop at; ``pause`` says why it goes no further for a while."""
 
     events: int = 0
     cycles: int = 0
     seq: int = 0
     last_seq: int = 0
     time_ms: int = 0
+    pause: str = ""
 
 
 OnProgress = Callable[[Progress], None]

@@ -5,49 +5,39 @@ read and folded by one kernel where they stand (``core.fold.stretches``). Then t
 from the stored batches: a replay of this kind trusts the hashes of the segments, each of which is verified, instead of that chain.
 Of each batch the cycle, the tick it answers, its time and its books are compared, and the accounts are checked; the digest of the
 last batch before the end is computed and compared: it covers the state whole, so all that was folded before it. From there on the
-records themselves are read, chain included. ``verify`` trusts none of that and derives everything from the bytes. A pure function
-of the archive; it never writes.
+records themselves are read, chain included. A field of a stored decision that no state depends on is passed over unread: whoever
+wrote the archive has decoded every batch whole. ``verify`` trusts none of that and derives everything from the bytes. A pure
+function of the archive; it never writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from apportion.adapters.logs import heartbeats as code
 from apportion.adapters.logs.archive import segments_of
 from apportion.adapters.logs.columns import Sheet
 from apportion.adapters.logs.segments import Segment, read_decisions, read_sheet
 from apportion.adapters.past.replaying import Difference, OnProgress, Progress, core_from
+from apportion.adapters.processes.build import is_kept
 from apportion.adapters.processes.collector import without_collector
 from apportion.core.engine import Core
-from apportion.core.envelope import MAX_BODY_BYTES, Record, StoredBatch
+from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import Divergence, InvariantBroken, LogMismatch
 from apportion.core.fold.columns import Columns
 from apportion.core.fold.stretches import Batches
 
-_RUNS = np.frombuffer(b',"runs":[', dtype=np.uint8)
-_BROKEN_BYTES = len(',"gpus_down":[')
+COMPILES = "compiling what folds long stretches of a log: once for this build, about a minute"
 
 
 def columns_of(sheet: Sheet, first_seq: int, count: int) -> Columns:
     """Return the first ``count`` records of a sheet as the core's fold takes them."""
-    fields = sheet.fields[:, :count]
 
     def record(position: int) -> Record:
         return sheet.record(position, first_seq)
 
-    data = np.concatenate((sheet.bodies, sheet.fragments))
-    columns = Columns(first_seq, sheet.subjects, sheet.nodes, fields[code.WHO], fields[code.STORED_MS], data, record)
-    lists, broken, plain = (np.empty((rows, count), dtype=np.int64) for rows in (2, 2, 1))
-    code.lay(
-        sheet.fields, sheet.lengths, len(sheet.bodies), sheet.fragments, _RUNS, _BROKEN_BYTES, MAX_BODY_BYTES, lists[0], lists[1],
-        broken[0], broken[1], plain[0],
-    )  # fmt: skip
-    columns.place(lists, fields[code.BEAT], fields[code.AT_MS], broken, counted=fields[code.REGULAR], plain=plain[0])
-    return columns
+    return Columns(first_seq, count, sheet.subjects, sheet.nodes, sheet.told, sheet.data, record)
 
 
 def state_from(
@@ -78,6 +68,8 @@ def state_and_position(
     if core.tick_pending and batches.last_input_seq >= core.seq:
         batches.trust(core)
     start_seq = core.seq
+    if progress is not None and not is_kept("stretch"):
+        progress(replace(at, pause=COMPILES))
     for segment in segments:
         first_seq, end_seq = segment.header.first_seq, min(segment.header.last_seq, stop_seq)
         if end_seq <= core.seq:

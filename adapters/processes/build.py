@@ -50,3 +50,9 @@ def keep_kernels_apart() -> None:
         return
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apportion"
     os.environ["NUMBA_CACHE_DIR"] = str(root / f"kernels-{build_id()}")
+
+
+def is_kept(kernel: str) -> bool:
+    """Tell whether machine code of a file of kernels is kept for this build; True where nobody said where it would be."""
+    root = os.environ.get("NUMBA_CACHE_DIR")
+    return not root or any(Path(root).glob(f"*/{kernel}.*.nbi"))

@@ -15,50 +15,46 @@ from numpy.typing import NDArray
 
 from apportion.core.envelope import Record
 from apportion.core.kernels import reports as kernel
+from apportion.core.kernels.reports import Told
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
 
 _UNKNOWN = (0, 0, 0, 0)
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def room_for(count: int) -> Told:
+    """Return room for what is told of so many records; frames are nobody's who has read heartbeats already."""
+    form, who, stored_ms, start, length, at_ms, beat, down, down_length = np.empty((9, count), dtype=np.int64)
+    return Told(form, who, stored_ms, start, length, at_ms, beat, down, down_length, _NONE)
 
 
 class Columns:
     """Records ``first_seq`` and on, ``count`` of them, as the kernel takes them.
 
-    ``who`` numbers each record's subject in ``subjects``; ``nodes`` says beside each whose its counted heartbeats are.
-    ``lists`` are places in ``data``: of the body, or, where ``counted``, of the list of runs after its bracket; ``broken``
-    those of the list of broken GPUs, between its brackets (length 0: no list); and then ``at_ms`` and ``counts`` are what
-    the heartbeat says. ``plain`` is False for a record that the kernel must not see. ``record`` makes the record at a
-    position.
+    ``told`` numbers each record's subject in ``subjects`` (``who``); ``nodes`` says beside each whose its heartbeats are that were
+    read already. Its places are in ``data``. ``record`` makes the record at a position.
     """
 
     def __init__(
-        self, first_seq: int, subjects: Sequence[str], nodes: Sequence[str], who: I64, stored_ms: I64, data: U8,
+        self, first_seq: int, count: int, subjects: Sequence[str], nodes: Sequence[str], told: Told, data: U8,
         record: Callable[[int], Record],
     ) -> None:  # fmt: skip
         self.first = 0  # as in a window
         self.first_seq = first_seq
-        self.count = len(who)
+        self.count = count
         self.data = data
+        self.told = told
         self.record = record
         self.text = np.zeros(0, dtype=np.uint8)
-        self.table = np.zeros((kernel.DOWN_LENGTH + 1, self.count), dtype=np.int64)
-        self.table[kernel.STORED_MS] = stored_ms
+        self.speakers = np.zeros((len(_UNKNOWN), max(1, len(subjects))), dtype=np.int64)
         self._subjects, self._nodes = subjects, nodes
-        self._who = who
-        self._speakers = np.zeros((len(_UNKNOWN), len(subjects)), dtype=np.int64)
-
-    def place(self, lists: I64, counts: I64, at_ms: I64, broken: I64, *, counted: I64, plain: I64) -> None:
-        """Say where each record's text is (``lists``, ``broken``: starts and lengths), and what the counted ones say."""
-        table = self.table
-        table[kernel.START : kernel.LENGTH + 1], table[kernel.DOWN : kernel.DOWN_LENGTH + 1] = lists, broken
-        table[kernel.AT_MS], table[kernel.COUNT] = at_ms, counts
-        self._counted, self._plain = counted == 1, plain == 1
 
     def kind(self, position: int) -> int:
         """Return the kind of a record as the kernel knows it; 0 when it is not for the kernel, or its subject is not introduced."""
-        return int(self.table[kernel.KIND, position])
+        return int(kernel.kind_of(self.told, self.speakers, position))
 
     def introduce(self, told_of: Callable[[str, str], tuple[int, int, int, int] | None], position: int = -1) -> bool:
         """Take from ``told_of`` kind, principal's row and place in ``text`` of each subject; of one record's, if it was not known.
@@ -67,16 +63,10 @@ class Columns:
         """
         if position < 0:
             known = [told_of(*speaker) or _UNKNOWN for speaker in zip(self._subjects, self._nodes, strict=True)]
-            self._speakers = np.array(known, dtype=np.int64).reshape(len(known), len(_UNKNOWN)).T
-        else:
-            who = int(self._who[position])
-            found = told_of(self._subjects[who], self._nodes[who])
-            if not self._plain[position] or found is None or self._speakers[0, who]:
-                return False
-            self._speakers[:, who] = found
-        table, mine = self.table, slice(None) if position < 0 else np.flatnonzero(self._who == self._who[position])
-        told = self._speakers.take(self._who[mine], axis=1)
-        told[0][self._counted[mine] & (told[0] == kernel.BEAT)] = kernel.COUNTED
-        told[0][~self._plain[mine]] = 0
-        table[kernel.KIND : kernel.SUBJECT_LENGTH + 1, mine] = told
-        return position >= 0 and self.kind(position) != 0
+            self.speakers[:, : len(known)] = np.array(known, dtype=np.int64).reshape(len(known), len(_UNKNOWN)).T
+            return False
+        who = int(self.told.who[position])
+        if self.speakers[0, who] or (found := told_of(self._subjects[who], self._nodes[who])) is None:
+            return False
+        self.speakers[:, who] = found
+        return self.kind(position) != 0

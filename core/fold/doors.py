@@ -55,7 +55,7 @@ class Doors:
         """Ask the door of a submission by this principal's row; False when it is known already, or there is none to remember."""
         if principal < 0:
             return False
-        body = np.frombuffer(bytearray(record.body), dtype=np.uint8)
+        body = np.frombuffer(record.body, dtype=np.uint8)
         length, _at = stretch.door_of(body, 0, len(body), principal, self._key)
         if not length or keys.find(self._key, 0, length, self.names, self.slots) >= 0:
             return False

@@ -84,11 +84,11 @@ class _Subjects(dict[str, int]):
             start, length = self._named[named], len(named)
         return kind, row, start, length
 
-    def speakers_of(self, subjects: tuple[str, ...], columns: NDArray[np.int64]) -> None:
-        """Fill ``columns`` with what ``speakers`` tells of each subject; ``text`` then holds them all."""
+    def numbers_of(self, subjects: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return the number of each subject in ``speakers``; ``text`` then holds them all."""
         numbers = np.array(list(map(self.__getitem__, subjects)), dtype=np.int64)
-        self.speakers.take(numbers, axis=1, out=columns)
         self.sync()
+        return numbers
 
     def sync(self) -> None:
         """Bring ``text`` up to date."""
@@ -104,15 +104,16 @@ class _Window:
         self.items = items = records[first : first + WINDOW]
         self.first, self.end, self.count = first, first + len(items), len(items)
         seqs, stored_ms, texts, bodies = zip(*items, strict=True)
-        self.table = table = np.empty((kernel.FRAME_END + 1, len(items)), dtype=np.int64)
-        lengths = table[kernel.LENGTH]
-        lengths[:] = list(map(len, bodies))
-        np.cumsum(lengths, out=table[kernel.START])
-        table[kernel.START] -= lengths
-        subjects.speakers_of(texts, table[kernel.KIND : kernel.SUBJECT_LENGTH + 1])
-        table[kernel.KIND][lengths > MAX_BODY_BYTES] = 0
+        lengths = np.array(list(map(len, bodies)), dtype=np.int64)
+        times = np.zeros(len(items), dtype=np.int64)
+        self.told = kernel.Told(
+            form=np.where(lengths <= MAX_BODY_BYTES, 0, kernel.HIDDEN), who=subjects.numbers_of(texts), stored_ms=times,
+            start=np.cumsum(lengths) - lengths, length=lengths, at_ms=_NONE, beat=_NONE, down=_NONE, down_length=_NONE,
+            frame_end=np.empty_like(lengths),
+        )  # fmt: skip
+        self.speakers = subjects.speakers
         try:
-            table[kernel.STORED_MS] = 0 if stated else stored_ms
+            times[:] = 0 if stated else stored_ms
             steps = np.diff(np.array(seqs, dtype=np.int64))
             self.whole = bool((steps == 1).all())
         except OverflowError:
@@ -248,7 +249,7 @@ class Lane:
             stop = min(first + MAX_FRAMES - 1 - len(state.unchained), stop)
             self._make_room(window, first, stop)
         reached = kernel.fold(
-            self.numbers(chained=chained), window.data, window.table, first, stop, window.text,
+            self.numbers(chained=chained), window.data, window.told, window.speakers, first, stop, window.text,
             state.node.block, state.alloc.block, state.gpu.block, state.run.block, state.workload.block,
             nodes.names, nodes.slots, runs.names, runs.slots, self._frames, _NONE, _UNHEARD,
         )  # fmt: skip
@@ -260,7 +261,7 @@ class Lane:
                 state.moved += 1
             counters.time_ms = said[kernel.TIME_MS]
             if chained:
-                ends = window.table[kernel.FRAME_END, first:reached].copy()
+                ends = window.told.frame_end[first:reached].copy()
                 state.unchained.join(self._frames[: said[kernel.TAKEN_BYTES]].tobytes(), ends)
         return reached + window.first, bool(said[kernel.UNREAD])
 
@@ -268,7 +269,7 @@ class Lane:
         """Let the frames of so many records fit, whose bodies lie one after the other."""
         if first >= stop:
             return
-        starts, lengths = window.table[kernel.START], window.table[kernel.LENGTH]
+        starts, lengths = window.told.start, window.told.length
         bodies = int(starts[stop - 1] + lengths[stop - 1] - starts[first])
         wanted = bodies + (stop - first) * (_FRAME_BYTES + self.subjects.longest)
         if len(self._frames) < wanted:

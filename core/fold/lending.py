@@ -195,15 +195,24 @@ def _give_back(n: I64, lent: _Lent, free: I64, renamed: U8) -> None:
     if lent.keys is None:
         return
     lent.keys.entered = int(n[lent.used + 2])
-    rows = np.flatnonzero(renamed).tolist()
+    rows = np.flatnonzero(renamed)
     renamed[rows] = 0
-    for row in rows:
+    keys, taken = _keys_at(lent.keys.names, rows), rows.tolist()
+    for row, key in zip(taken, keys, strict=True):
         if table.keys[row]:
             del table.row_of[table.keys[row]]
-    names = lent.keys.names[rows]
-    for row, name, length in zip(rows, names, names[:, -1].tolist(), strict=True):
-        key = table.keys[row] = name[:length].tobytes().decode()
-        if key:
-            table.row_of[key] = row
-    if named := [row for row in rows if table.keys[row]]:
-        table.key_code[named] = key_codes([table.keys[row] for row in named])
+        table.keys[row] = key
+    named = [row for row, key in zip(taken, keys, strict=True) if key]
+    new = [key for key in keys if key]
+    table.row_of.update(zip(new, named, strict=True))
+    if named:
+        table.key_code[named] = key_codes(new)
+
+
+def _keys_at(names: U8, rows: I64) -> list[str]:
+    """Return the keys that a key index has at these rows; all of them are ASCII, and made into texts in one piece."""
+    found = names[rows]
+    lengths = found[:, -1].astype(np.int64)
+    text = found[:, :-1][np.arange(NAME_BYTES - 1) < lengths[:, None]].tobytes().decode()
+    ends = np.cumsum(lengths).tolist()
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]

@@ -122,8 +122,8 @@ class Stretches:
                 self._lane.subjects.sync()
                 columns.text = self._lane.subjects.text
                 index = stretch.fold(
-                    n, world, self._lane.numbers(), columns.data, columns.table, index, columns.count, columns.text, batches.data,
-                    batches.table, self.doors.answers, self.doors.names, self.doors.slots,
+                    n, world, self._lane.numbers(), columns.data, columns.told, columns.speakers, index, columns.count,
+                    columns.text, batches.data, batches.table, self.doors.answers, self.doors.names, self.doors.slots,
                 )  # fmt: skip
                 if n[effects.WHY] != stretch.RECORD or not self._learned(columns, index):
                     break

@@ -23,18 +23,19 @@ class Text(Columns):
     """
 
     def __init__(self, first_seq: int, subjects: Sequence[str], who: I64, stored_ms: I64, data: U8, ends: I64) -> None:
-        super().__init__(first_seq, subjects, ("",) * len(subjects), who, stored_ms, data, self._record)
-        lengths = np.diff(ends, prepend=0)
-        nothing = np.zeros(self.count, dtype=np.int64)
-        places = np.stack((ends - lengths, lengths))
-        none = np.zeros((2, self.count), dtype=np.int64)
-        self.place(places, nothing, nothing, none, counted=nothing, plain=(lengths <= MAX_BODY_BYTES).astype(np.int64))
+        lengths, nothing = np.diff(ends, prepend=0), np.zeros(0, dtype=np.int64)
+        told = kernel.Told(
+            form=np.where(lengths <= MAX_BODY_BYTES, 0, kernel.HIDDEN), who=who, stored_ms=stored_ms, start=ends - lengths,
+            length=lengths, at_ms=nothing, beat=nothing, down=nothing, down_length=nothing, frame_end=np.empty_like(ends),
+        )  # fmt: skip
+        super().__init__(first_seq, len(who), subjects, ("",) * len(subjects), told, data, self._record)
 
     def records(self, start: int, end: int) -> list[Record]:
         """Return the records from position ``start`` to before ``end``."""
         return [self._record(position) for position in range(start, end)]
 
     def _record(self, position: int) -> Record:
-        start, length = self.table[kernel.START : kernel.LENGTH + 1, position].tolist()
-        subject, stored_ms = self._subjects[self._who[position]], int(self.table[kernel.STORED_MS, position])
-        return Record(self.first_seq + position, stored_ms, subject, self.data[start : start + length].tobytes())
+        told = self.told
+        start, stored_ms = int(told.start[position]), int(told.stored_ms[position])
+        body = self.data[start : start + int(told.length[position])].tobytes()
+        return Record(self.first_seq + position, stored_ms, self._subjects[told.who[position]], body)

@@ -1,8 +1,8 @@
 """What is remembered of the last list of runs that each node told: most lists are told again, six times a minute, for hours.
 
 ``heard`` has a row per node: where the list stands, and which pieces on the node are those of its runs, each as twice its row, and
-1 more where its run is idle. It is true as long as the bytes of the list are where they were, and no piece was placed or released on
-the node: whoever does that calls ``forget``. Derived: no part of the state. Naive equivalent: read the list again.
+1 more where its run is idle. It is true as long as the bytes of the list are where they were, and no piece was placed or released
+on the node: whoever does that calls ``forget``. Derived: no part of the state. Naive equivalent: read the list again.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ property test compares every byte of the state.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -21,15 +23,16 @@ from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_TIME_MS
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
-BUILT_ON = {"heard": "8c71f4716a31", "keys": "e4b1f14d341a"}  # as in ``effects``
+BUILT_ON = {"heard": "e17576d8cad6", "keys": "e4b1f14d341a"}  # as in ``effects``
 
 MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
 
-# rows of ``table``, one column per record; KIND 0 is none of this file's business
-START, LENGTH, STORED_MS, KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH, FRAME_END, AT_MS, COUNT, DOWN, DOWN_LENGTH = range(12)
-# COUNTED: a heartbeat read already: AT_MS and COUNT are its, START its list of runs, DOWN its list of broken GPUs (length 0: none);
-# and its SUBJECT names its node as if that spoke for itself, whoever did
+# kinds of records, and of ``speakers``. COUNTED: a heartbeat read already, whose subject names its node as if that spoke for itself
 BEAT, CHECKPOINT, COUNTED = 1, 2, 3
+# forms of records, bits: a heartbeat read already; one that the kernel must not see
+READ, HIDDEN = 1, 2
+# rows of ``speakers``, a column per subject: its kind, principal's row, and place in the text of subjects
+KIND, PRINCIPAL, SUBJECT, SUBJECT_LENGTH = range(4)
 BEFORE_NODE, AFTER_NODE = len("ap.ev."), len(".node.heartbeat")  # of its subject: what stands around its node's name
 # ``numbers``: in, out, and the positions of columns in their blocks
 SEQ, TIME_MS, STATED, SILENCE_MS, PLANNED_MS, RUN_ENDED, PAYER_BUDGET, TAKEN_BYTES, UNREAD, BEATS, CHAINED, COLUMNS = range(12)
@@ -45,6 +48,22 @@ SAFE_COLUMNS = ("resume_ms", "checkpoint_ms", "checkpoint_gap_ms", "safe_charged
 R_RESUME, R_CHECKPOINT, R_GAP, R_SAFE_CHARGED, R_SAFE_UNFUNDED = range(R_UNFUNDED + 1, R_UNFUNDED + 6)
 WORKLOAD_COLUMNS = ("progress_ms", "fruitless")
 W_PROGRESS, W_FRUITLESS = range(R_SAFE_UNFUNDED + 1, R_SAFE_UNFUNDED + 3)
+
+
+class Told(NamedTuple):
+    """What is told of records, number by number."""
+
+    form: I64
+    who: I64  # number of its subject, a column of ``speakers``
+    stored_ms: I64
+    start: I64  # of its body in the data; of one read already, of its list of runs after the bracket
+    length: I64
+    at_ms: I64  # this and what follows of those read already, what they say
+    beat: I64
+    down: I64  # place of the list of broken GPUs between its brackets
+    down_length: I64  # 0: no list
+    frame_end: I64  # where frames are wanted, where it ends
+
 
 _HEAD = np.frombuffer(b'{"at_ms":', dtype=np.uint8)
 _NODE = np.frombuffer(b',"data":{"node":"', dtype=np.uint8)
@@ -312,19 +331,28 @@ def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, 
     return True
 
 
+@bare
+def kind_of(told: Told, speakers: I64, index: int) -> int:
+    """Return the kind of a record: that of its speaker, unless it was read already, or is to be seen by nobody here."""
+    form, kind = told.form[index], speakers[KIND, told.who[index]]
+    if form & HIDDEN:
+        return 0
+    return COUNTED if kind == BEAT and form & READ else int(kind)
+
+
 @njit(cache=True)
 def fold(
-    numbers: I64, data: U8, table: I64, first: int, stop: int, subjects: U8,
+    numbers: I64, data: U8, told: Told, speakers: I64, first: int, stop: int, subjects: U8,
     node: I64, alloc: I64, gpu: I64, run: I64, workload: I64,
-    node_names: U8, node_slots: I64, run_names: U8, run_slots: I64, frames: U8, speakers: I64, heard: I64,
+    node_names: U8, node_slots: I64, run_names: U8, run_slots: I64, frames: U8, rows: I64, heard: I64,
 ) -> int:  # fmt: skip
-    """Fold the reports of ``table[:, first:stop]``; returns the index of the first record that was not taken.
+    """Fold the reports from ``first`` to before ``stop``; returns the index of the first record that was not taken.
 
     ``numbers`` gives what of the state is not in the blocks, and whether frames are wanted; it gets back the time reached, the
-    bytes of ``frames`` filled (each frame's end is in the table), how many were heartbeats, and whether the record it stopped at is
-    in another spelling. ``speakers`` remembers by the place of a subject the row of its node, + 1, as long as nodes keep their
-    names; an empty one remembers nothing. So does ``heard`` by node which pieces its last list came to, as long as ``data`` is the
-    same: whoever places or releases a piece on a node forgets that node's.
+    bytes of ``frames`` filled (each frame's end is told), how many were heartbeats, and whether the record it stopped at is in
+    another spelling. ``rows`` remembers by the number of a subject the row of its node, + 1, as long as nodes keep their names; an
+    empty one remembers nothing. So does ``heard`` by node which pieces its last list came to, as long as ``data`` is the same:
+    whoever places or releases a piece on a node forgets that node's.
     """
     beat, seen, agent, gpus = node[numbers[N_BEAT]], node[numbers[N_SEEN]], node[numbers[N_AGENT]], node[numbers[N_GPUS]]
     silent, broken, runs = node[numbers[N_SILENT]], node[numbers[N_BROKEN]], node[numbers[N_RUNS]]
@@ -339,13 +367,13 @@ def fold(
     filled, beats, unread = 0, 0, 0
     index = first
     while index < stop:
-        kind, start, principal = table[KIND, index], table[START, index], table[PRINCIPAL, index]
-        end, asleep = start + table[LENGTH, index], 0
+        kind, who, start = kind_of(told, speakers, index), told.who[index], told.start[index]
+        end, asleep, principal = start + told.length[index], 0, speakers[PRINCIPAL, who]
         if kind == BEAT:
             at_ms, name, name_end, count, known, down, down_end = _beat(data, start, end, run_names, run_slots, listed)
         elif kind == COUNTED:
-            at_ms, count, down = table[AT_MS, index], table[COUNT, index], table[DOWN, index]
-            down_end = down + table[DOWN_LENGTH, index]
+            at_ms, count, down = told.at_ms[index], told.beat[index], told.down[index]
+            down_end = down + told.down_length[index]
         elif kind == CHECKPOINT:
             at_ms, row, progress_ms = _checkpoint(data, start, end, run_names, run_slots, scratch)
         else:
@@ -353,7 +381,7 @@ def fold(
         if at_ms < 0:
             unread = 1
             break
-        claimed = at_ms if stated != 0 else table[STORED_MS, index]
+        claimed = at_ms if stated != 0 else told.stored_ms[index]
         if claimed < 0 or claimed > MAX_TIME_MS or claimed - time_ms > longest_ms:
             break
         now_ms = max(time_ms, claimed)
@@ -362,13 +390,14 @@ def fold(
             if kind == BEAT:
                 row = find(data, name, name_end, node_names, node_slots)
             else:
-                name = table[SUBJECT, index]
-                row = speakers[name] - 1 if len(speakers) > 0 else -1
+                row = rows[who] - 1 if len(rows) > 0 else -1
                 if row < 0:
-                    name_end = name + table[SUBJECT_LENGTH, index] - AFTER_NODE
-                    row = find(subjects, name + BEFORE_NODE, name_end, node_names, node_slots)
-                    if len(speakers) > 0:
-                        speakers[name] = row + 1
+                    name = speakers[SUBJECT, who]
+                    row = find(
+                        subjects, name + BEFORE_NODE, name + speakers[SUBJECT_LENGTH, who] - AFTER_NODE, node_names, node_slots
+                    )
+                    if len(rows) > 0:
+                        rows[who] = row + 1
             if row < 0 or count <= beat[row] or principal != agent[row]:
                 break
             again = False
@@ -382,8 +411,8 @@ def fold(
                 known = -1
             if gpus[row] == 0 or silent[row] != 0:
                 break
-            told = broken[row] > 0 or down_end > down
-            if told and not _as_known(data, down, down_end, sick, first_gpu[row], gpus[row], broken[row]):
+            says = broken[row] > 0 or down_end > down
+            if says and not _as_known(data, down, down_end, sick, first_gpu[row], gpus[row], broken[row]):
                 break
             checked = again or known < 0
             if not checked and _pieces_here(row, listed, known, first_alloc, alloc_gpu, following, gpu_node) != runs[row]:
@@ -423,9 +452,9 @@ def fold(
                 piece = following[piece]
         time_ms = now_ms
         if numbers[CHAINED] != 0:
-            subject, length = table[SUBJECT, index], table[SUBJECT_LENGTH, index]
+            subject, length = speakers[SUBJECT, who], speakers[SUBJECT_LENGTH, who]
             filled = _frame(frames, filled, numbers[SEQ] + 1 + index - first, time_ms, subjects, subject, length, data, start, end)
-            table[FRAME_END, index] = filled
+            told.frame_end[index] = filled
         index += 1
     numbers[TIME_MS], numbers[TAKEN_BYTES], numbers[BEATS], numbers[UNREAD] = time_ms, filled, beats, unread
     return index

@@ -21,7 +21,7 @@ I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
 # as in ``effects``
-BUILT_ON = {"effects": "829b2262f54c", "keys": "e4b1f14d341a", "spelled": "fc08f9658870"}
+BUILT_ON = {"effects": "2214369c80fc", "keys": "e4b1f14d341a", "spelled": "fc08f9658870"}
 
 # how it ended: the cycle is closed; at decision ``n[DECISION]``, which goes the slow way with all after it; with books that are not
 # those of the state; with accounts that do not add up, the cycle not closed

@@ -27,8 +27,8 @@ U8 = NDArray[np.uint8]
 
 # as in ``effects``
 BUILT_ON = {
-    "keys": "e4b1f14d341a", "effects": "829b2262f54c", "lines": "0408a10820f6", "reports": "3f53bec8ba48",
-    "spelled": "fc08f9658870", "stored": "ecc9a45a8925",
+    "keys": "e4b1f14d341a", "effects": "2214369c80fc", "lines": "0408a10820f6", "reports": "5389e731b2e8",
+    "spelled": "fc08f9658870", "stored": "654a608f9379",
 }  # fmt: skip
 
 # kinds of records beside those of ``reports``
@@ -263,26 +263,28 @@ def _forgives(n: I64, w: to.World) -> bool:
 
 @njit(cache=True)
 def fold(
-    n: I64, w: to.World, numbers: I64, data: U8, table: I64, first: int, stop: int, subjects: U8, decided: U8, batches: I64,
-    doors: I64, door_names: U8, door_slots: I64,
+    n: I64, w: to.World, numbers: I64, data: U8, told: reports.Told, speakers: I64, first: int, stop: int, subjects: U8,
+    decided: U8, batches: I64, doors: I64, door_names: U8, door_slots: I64,
 ) -> int:  # fmt: skip
-    """Fold ``table[:, first:stop]``, and the batches from ``n[BATCH]`` up to ``n[BATCHES]``; returns the record reached.
+    """Fold the records from ``first`` to before ``stop``, and the batches from ``n[BATCH]`` up to ``n[BATCHES]``.
+
+    Returns the record reached.
 
     ``batches`` has a column per batch: the tick it answers, and the bounds of its bytes in ``decided``. ``n[WHY]`` says why it
     stopped there; after BATCH, BOOKS and BROKEN the tick before that record is folded. ``numbers`` is for ``reports.fold``.
     """
     key, frames = np.empty(LONGEST_KEY, dtype=np.uint8), np.empty(0, dtype=np.uint8)
     gpus, each = np.empty(stored.MOST_PIECES, dtype=np.int64), np.empty(stored.MOST_PIECES, dtype=np.int64)
-    longest_ms, speakers = min(n[to.SILENCE_MS], MAX_ELAPSED_MS), np.zeros(len(subjects), dtype=np.int64)
+    longest_ms, rows = min(n[to.SILENCE_MS], MAX_ELAPSED_MS), np.zeros(speakers.shape[1], dtype=np.int64)
     n[to.WHY] = END
     index = first
     while index < stop:
-        kind = table[reports.KIND, index]
+        kind = reports.kind_of(told, speakers, index)
         if 0 < kind <= reports.COUNTED:
             numbers[reports.SEQ], numbers[reports.TIME_MS] = n[to.SEQ], n[to.TIME_MS]
             reached = reports.fold(
-                numbers, data, table, index, stop, subjects, w.node, w.alloc, w.gpu, w.run, w.workload, w.node_names, w.node_slots,
-                w.run_names, w.run_slots, frames, speakers, w.heard,
+                numbers, data, told, speakers, index, stop, subjects, w.node, w.alloc, w.gpu, w.run, w.workload, w.node_names,
+                w.node_slots, w.run_names, w.run_slots, frames, rows, w.heard,
             )  # fmt: skip
             if reached == index:
                 break
@@ -293,11 +295,11 @@ def fold(
                 n[to.DIRTY] = 1  # a checkpoint is news for the next cycle
             index = reached
             continue
-        start, principal = table[reports.START, index], table[reports.PRINCIPAL, index]
-        end = start + table[reports.LENGTH, index]
+        start, principal = told.start[index], speakers[reports.PRINCIPAL, told.who[index]]
+        end = start + told.length[index]
         at_ms, at = said.integer(data, said.after(data, start, end, _HEAD), end)
         at = said.after(data, at, end, _DATA)
-        claimed_ms = at_ms if n[to.STATED] != 0 else table[reports.STORED_MS, index]
+        claimed_ms = at_ms if n[to.STATED] != 0 else told.stored_ms[index]
         now_ms = max(n[to.TIME_MS], claimed_ms)
         if at < 0 or at_ms < 0 or not 0 <= claimed_ms <= MAX_TIME_MS or claimed_ms - n[to.TIME_MS] > longest_ms:
             break

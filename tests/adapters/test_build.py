@@ -33,3 +33,14 @@ def test_an_id_over_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(build, "KERNELS", tmp_path)
     with pytest.raises(FileNotFoundError, match="holds no sources"):
         build.build_id()
+
+
+def test_machine_code_is_kept_once_a_file_of_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    assert build.is_kept("stretch"), "nobody knows: so nobody is told to wait"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernels_1").mkdir()
+    (tmp_path / "kernels_1" / "stored.trust-9.py311.nbi").touch()
+    assert not build.is_kept("stretch")
+    (tmp_path / "kernels_1" / "stretch.fold-9.py311.nbi").touch()
+    assert build.is_kept("stretch")

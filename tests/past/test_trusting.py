@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from apportion.adapters.archiving.writing import write
+from apportion.adapters.cli.showing import progress
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.logs import parts
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog, segments_of
@@ -89,7 +92,7 @@ def slow_ones(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def counted(self: Any, *args: Any) -> None:
         fold(self, *args)
         record = self.record
-        self.record = lambda position: slow.append(self._subjects[self._who[position]]) or record(position)
+        self.record = lambda position: slow.append(self._subjects[self.told.who[position]]) or record(position)
 
     monkeypatch.setattr(trusting.Columns, "__init__", counted)
     return slow
@@ -169,3 +172,33 @@ def test_a_core_without_its_chain_is_not_used(tmp_path: Path, run_async: Any, mo
     for forbidden in (core.snapshot, core.digest, core.decide):
         with pytest.raises(ApportionError):
             forbidden()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_who_waits_for_the_compiler_is_told(
+    tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kept: bool
+) -> None:
+    archived(played(3, "stored", rough=False), tmp_path, run_async, monkeypatch)
+    monkeypatch.setattr(trusting, "is_kept", lambda kernel: kept)
+    pauses = list[str]()
+    with progress("core") as show:
+        state_from(tmp_path, 400, progress=lambda at: pauses.append(at.pause) or show(at))
+
+    assert pauses[0] == ("" if kept else trusting.COMPILES)
+    assert not any(pauses[1:])
+    assert (capsys.readouterr().err == f"core: {trusting.COMPILES}\n") is not kept
+
+
+def test_what_a_replay_passes_over_is_refused_before_it_is_archived(
+    tmp_path: Path, run_async: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No state depends on such a field of a stored decision, so the kernel does not look at it: who writes the archive does."""
+    history = played(3, "stored", rough=False)
+    number = next(at for at, batch in enumerate(history.batches) if b'"type":"workload.admitted"' in batch.body)
+    batch, batches = history.batches[number], list(history.batches)
+    changed = re.sub(rb'(admitted","workload":"[^"]*","event_seq":)\d+', rb'\1"x"', batch.body, count=1)
+    batches[number] = batch._replace(body=changed)
+    assert changed != batch.body
+
+    with pytest.raises(msgspec.ValidationError, match="event_seq"):
+        archived(Logs(records=history.records, batches=batches), tmp_path, run_async, monkeypatch)

@@ -61,8 +61,8 @@ def spied() -> Iterator[list[tuple[int, int]]]:
     """Yield what each call of the kernel has taken: records, and how many of them were heartbeats."""
     seen, fold = list[tuple[int, int]](), kernel.fold
 
-    def counted(numbers: Any, data: Any, table: Any, first: int, *rest: Any) -> int:
-        reached = int(fold(numbers, data, table, first, *rest))
+    def counted(numbers: Any, data: Any, told: Any, speakers: Any, first: int, *rest: Any) -> int:
+        reached = int(fold(numbers, data, told, speakers, first, *rest))
         seen.append((reached - first, int(numbers[kernel.BEATS])))
         return reached
 

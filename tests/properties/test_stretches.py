@@ -23,7 +23,7 @@ from apportion.adapters.simulation.world import World, WorldOptions
 from apportion.core.decisions import RunClosed, decode_batch
 from apportion.core.engine import Core
 from apportion.core.envelope import MAX_BODY_BYTES, Record, StoredBatch
-from apportion.core.fold.columns import Columns
+from apportion.core.fold.columns import Columns, room_for
 from apportion.core.fold.stretches import Batches
 from apportion.core.kernels import effects, reports, spelled, stored, stretch
 from apportion.core.state import schema
@@ -71,18 +71,13 @@ def played(history: History) -> Logs:
 def columns_of(records: Sequence[Record]) -> Columns:
     """Return records as columns, heartbeats as the bytes they are."""
     subjects = {record.subject: number for number, record in enumerate({record.subject: record for record in records}.values())}
-    lengths = np.array([len(record.body) for record in records], dtype=np.int64)
-    nothing = np.zeros(len(records), dtype=np.int64)
-    columns = Columns(
-        records[0].seq, list(subjects), [""] * len(subjects),
-        np.array([subjects[record.subject] for record in records], dtype=np.int64),
-        np.array([record.stored_ms for record in records], dtype=np.int64),
-        np.frombuffer(bytearray(b"".join(record.body for record in records) + b"\0"), dtype=np.uint8), lambda place: records[place],
-    )  # fmt: skip
-    plain = (lengths <= MAX_BODY_BYTES).astype(np.int64)
-    lists = np.stack((np.cumsum(lengths) - lengths, lengths))
-    columns.place(lists, nothing, nothing, np.stack((nothing, nothing)), counted=nothing, plain=plain)
-    return columns
+    told = room_for(len(records))
+    told.length[:] = [len(record.body) for record in records]
+    told.start[:] = np.cumsum(told.length) - told.length
+    told.form[:] = np.where(told.length <= MAX_BODY_BYTES, 0, reports.HIDDEN)
+    told.who[:], told.stored_ms[:] = zip(*((subjects[record.subject], record.stored_ms) for record in records), strict=True)
+    data = np.frombuffer(b"".join(record.body for record in records) + b"\0", dtype=np.uint8)
+    return Columns(records[0].seq, len(records), list(subjects), [""] * len(subjects), told, data, lambda place: records[place])
 
 
 def everything(state: State) -> dict[str, Any]:
