@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from apportion.core.kernels.keys import bare
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.reports import READ, Told
 
 I64 = NDArray[np.int64]

@@ -28,7 +28,7 @@ from apportion.adapters.logs.heartbeats import (
     WATTS,
     WHO,
 )
-from apportion.core.kernels.keys import bare
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.reports import HIDDEN, READ, Told
 
 I64 = NDArray[np.int64]

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import accrue, keys, lines, queue, share
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.heard import forget
-from apportion.core.kernels.keys import bare
 from apportion.core.units import MAX_ELAPSED_MS, MILLI, NEVER_MS
 
 I64 = NDArray[np.int64]
@@ -29,8 +29,8 @@ U8 = NDArray[np.uint8]
 
 # the machine code kept of this file is made anew when it changes: so it changes with what it is built on (a test of the tree tells)
 BUILT_ON = {
-    "accrue": "0ba2eb4458a1", "keys": "e4b1f14d341a", "lines": "0408a10820f6", "queue": "8f2c8aac7935",
-    "heard": "e17576d8cad6", "share": "05321a2287b1",
+    "accrue": "0ba2eb4458a1", "bare": "aaaf19105a01", "keys": "b7b2b5064a8e", "lines": "0408a10820f6", "queue": "8f2c8aac7935",
+    "heard": "dce765cca7c2", "share": "05321a2287b1",
 }  # fmt: skip
 
 # the codes of ``state.schema``

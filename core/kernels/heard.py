@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels.keys import bare
+from apportion.core.kernels.bare import bare
 
 I64 = NDArray[np.int64]
 
-BUILT_ON = {"keys": "e4b1f14d341a"}  # as in ``effects``
+BUILT_ON = {"bare": "aaaf19105a01"}  # as in ``effects``
 
 MOST_PIECES = 64  # remembered of a node; one with more is read again
 # the list's place + 1 (0: nothing is remembered) and length, how many pieces, and which

@@ -1,4 +1,4 @@
-"""Keys of a table as bytes, found and changed by kernels; and how kernels compile what handles arrays in small steps.
+"""Keys of a table as bytes, found and changed by kernels.
 
 A *key index* finds the row of a table by the bytes of its key: ``names`` holds a key per row (its length in the last byte),
 ``slots`` is an open hash of row + 1 (0 = never used, -1 = given up). A pure function of both; ``rename`` alone writes them.
@@ -7,25 +7,19 @@ Naive equivalent: ``Table.row_of``.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from apportion.core.kernels.bare import bare
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
-F = TypeVar("F")
+
+BUILT_ON = {"bare": "aaaf19105a01"}  # as in ``effects``
 
 NAME_BYTES = 144  # one more than the longest key that is indexed
-
-
-def bare(function: F) -> F:
-    """Compile a helper that neither makes nor returns an array, without counting references to those it is given.
-
-    Counting is two locked additions per array and call: more than most helpers do. The compiler refuses one that makes an array.
-    """
-    return njit(function, cache=True, _nrt=False)  # type: ignore[call-overload]  # it has no type
 
 
 @bare

@@ -16,14 +16,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.heard import HEARD_COUNT, HEARD_LENGTH, HEARD_LIST, HEARD_PIECES, is_in, remember
-from apportion.core.kernels.keys import NAME_BYTES, bare, find
+from apportion.core.kernels.keys import NAME_BYTES, find
 from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_TIME_MS
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
-BUILT_ON = {"heard": "e17576d8cad6", "keys": "e4b1f14d341a"}  # as in ``effects``
+BUILT_ON = {"heard": "dce765cca7c2", "bare": "aaaf19105a01", "keys": "b7b2b5064a8e"}  # as in ``effects``
 
 MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
 
@@ -306,6 +307,45 @@ def _as_known(data: U8, at: int, end: int, broken: I64, first: int, size: int, c
 
 
 @bare
+def _confirm(
+    row: int, now_ms: int, listed: I64, known: int, idle: I64, asleep: int, first_alloc: I64, alloc_gpu: I64, following: I64,
+    gpu_node: I64, missed: I64, confirmed_ms: I64, idle_ms: I64,
+) -> None:  # fmt: skip
+    """Take over that the pieces on the node at ``row`` of the runs listed are there, and whether they are idle."""
+    for place in range(known):
+        piece, since_ms = first_alloc[listed[place]], now_ms if is_in(listed[place], idle, asleep) else 0
+        while piece >= 0:
+            if gpu_node[alloc_gpu[piece]] == row:
+                missed[piece], confirmed_ms[piece] = 0, now_ms
+                if since_ms == 0 or idle_ms[piece] == 0:
+                    idle_ms[piece] = since_ms
+            piece = following[piece]
+
+
+@bare
+def _confirm_again(heard: I64, row: int, now_ms: int, missed: I64, confirmed_ms: I64, idle_ms: I64) -> None:
+    """The same of the list that is remembered."""
+    for place in range(heard[row, HEARD_COUNT]):
+        each = heard[row, HEARD_PIECES + place]
+        piece, since_ms = each >> 1, now_ms * (each & 1)
+        missed[piece], confirmed_ms[piece] = 0, now_ms
+        if since_ms == 0 or idle_ms[piece] == 0:
+            idle_ms[piece] = since_ms
+
+
+@bare
+def _node_of(who: int, speakers: I64, rows: I64, subjects: U8, node_names: U8, node_slots: I64) -> int:
+    """Return the row of the node that a subject names as if it spoke for itself, and remember it; -1 when there is none."""
+    row = rows[who] - 1 if len(rows) > 0 else -1
+    if row < 0:
+        start, end = speakers[SUBJECT, who] + BEFORE_NODE, speakers[SUBJECT, who] + speakers[SUBJECT_LENGTH, who] - AFTER_NODE
+        row = find(subjects, start, end, node_names, node_slots)
+        if len(rows) > 0:
+            rows[who] = row + 1
+    return int(row)
+
+
+@bare
 def _advance(numbers: I64, run: I64, workload: I64, row: int, progress_ms: int, now_ms: int) -> bool:
     """Make the progress of a run in progress safe, its account settled; False, and nothing changed, when it is not its turn."""
     owner, progress, fruitless = run[numbers[R_WORKLOAD], row], workload[numbers[W_PROGRESS]], workload[numbers[W_FRUITLESS]]
@@ -390,14 +430,7 @@ def fold(
             if kind == BEAT:
                 row = find(data, name, name_end, node_names, node_slots)
             else:
-                row = rows[who] - 1 if len(rows) > 0 else -1
-                if row < 0:
-                    name = speakers[SUBJECT, who]
-                    row = find(
-                        subjects, name + BEFORE_NODE, name + speakers[SUBJECT_LENGTH, who] - AFTER_NODE, node_names, node_slots
-                    )
-                    if len(rows) > 0:
-                        rows[who] = row + 1
+                row = _node_of(who, speakers, rows, subjects, node_names, node_slots)
             if row < 0 or count <= beat[row] or principal != agent[row]:
                 break
             again = False
@@ -420,21 +453,12 @@ def fold(
             beat[row] = count
             seen[row] = now_ms
             if again:
-                for place in range(heard[row, HEARD_COUNT]):
-                    each = heard[row, HEARD_PIECES + place]
-                    piece, since_ms = each >> 1, now_ms * (each & 1)
-                    missed[piece], confirmed_ms[piece] = 0, now_ms
-                    if since_ms == 0 or idle_ms[piece] == 0:
-                        idle_ms[piece] = since_ms
+                _confirm_again(heard, row, now_ms, missed, confirmed_ms, idle_ms)
             else:
-                for place in range(known):
-                    piece, since_ms = first_alloc[listed[place]], now_ms if is_in(listed[place], idle, asleep) else 0
-                    while piece >= 0:
-                        if gpu_node[alloc_gpu[piece]] == row:
-                            missed[piece], confirmed_ms[piece] = 0, now_ms
-                            if since_ms == 0 or idle_ms[piece] == 0:
-                                idle_ms[piece] = since_ms
-                        piece = following[piece]
+                _confirm(
+                    row, now_ms, listed, known, idle, asleep, first_alloc, alloc_gpu, following, gpu_node, missed, confirmed_ms,
+                    idle_ms,
+                )  # fmt: skip
                 if kind == COUNTED and known >= 0 and row < len(heard):
                     remember(
                         heard, row, start, end - start, listed, known, idle, asleep, first_alloc, alloc_gpu, following, gpu_node

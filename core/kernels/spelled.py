@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels.keys import bare
+from apportion.core.kernels.bare import bare
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
-BUILT_ON = {"keys": "e4b1f14d341a"}  # as in ``effects``
+BUILT_ON = {"bare": "aaaf19105a01"}  # as in ``effects``
 MOST_DIGITS = 18  # of an integer: below 2^63 whatever they are
 
 

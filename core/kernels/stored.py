@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from apportion.core.kernels import effects as to
 from apportion.core.kernels import keys
 from apportion.core.kernels import spelled as said
-from apportion.core.kernels.keys import bare
+from apportion.core.kernels.bare import bare
 from apportion.core.units import MILLI
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
 # as in ``effects``
-BUILT_ON = {"effects": "2214369c80fc", "keys": "e4b1f14d341a", "spelled": "fc08f9658870"}
+BUILT_ON = {"effects": "6073b2bbafb7", "bare": "aaaf19105a01", "keys": "b7b2b5064a8e", "spelled": "181ebf040310"}
 
 # how it ended: the cycle is closed; at decision ``n[DECISION]``, which goes the slow way with all after it; with books that are not
 # those of the state; with accounts that do not add up, the cycle not closed

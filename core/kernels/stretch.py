@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from apportion.core.kernels import effects as to
 from apportion.core.kernels import keys, lines, reports, stored
 from apportion.core.kernels import spelled as said
-from apportion.core.kernels.keys import bare
+from apportion.core.kernels.bare import bare
 from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_PRIORITY, MAX_TIME_MS
 
 I64 = NDArray[np.int64]
@@ -27,8 +27,8 @@ U8 = NDArray[np.uint8]
 
 # as in ``effects``
 BUILT_ON = {
-    "keys": "e4b1f14d341a", "effects": "2214369c80fc", "lines": "0408a10820f6", "reports": "5389e731b2e8",
-    "spelled": "fc08f9658870", "stored": "654a608f9379",
+    "bare": "aaaf19105a01", "keys": "b7b2b5064a8e", "effects": "6073b2bbafb7", "lines": "0408a10820f6", "reports": "40cc99c66506",
+    "spelled": "181ebf040310", "stored": "19e61ad34a14",
 }  # fmt: skip
 
 # kinds of records beside those of ``reports``
