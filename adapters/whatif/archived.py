@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apportion.adapters.logs import heartbeats as code
 from apportion.adapters.logs.archive import segments_of
 from apportion.adapters.logs.columns import Sheet
 from apportion.adapters.logs.segments import read_sheet
 from apportion.adapters.whatif.beats import I64, Plain
 from apportion.adapters.whatif.history import Reader, peeked
 from apportion.core.envelope import Record
+from apportion.core.kernels.reports import READ
 from apportion.core.units import MAX_ELAPSED_MS, MAX_TIME_MS
 
 RECORDS = 65_536  # at once
@@ -53,14 +53,14 @@ def pieces(directory: Path, after_seq: int, to_seq: int) -> Iterator[Piece]:
 def take(reader: Reader, piece: Piece) -> None:
     """Let a reader take a piece; the batches that answer its ticks it has taken before."""
     sheet, history = piece.sheet, reader.history
-    fields = sheet.fields[:, piece.start : piece.stop]
-    who = fields[code.WHO]
-    plain = (fields[code.REGULAR] == 1) & (fields[code.DOWN_LENGTH] == 0) & (fields[code.TAIL_LENGTH] == 0)
-    plain &= (fields[code.BEAT] > 0) & np.array([bool(node) and "\\" not in node for node in sheet.nodes], dtype=bool)[who]
+    told, part = sheet.told, slice(piece.start, piece.stop)
+    who, beat = told.who[part], told.beat[part]
+    plain = (told.form[part] == READ) & (told.down[part] == 0) & (told.start[part] == 0)  # without any list
+    plain &= (beat > 0) & np.array([bool(node) and "\\" not in node for node in sheet.nodes], dtype=bool)[who]
     here, rest = np.flatnonzero(plain), np.flatnonzero(~plain)
     text = sheet.text(piece.first_seq, piece.start, piece.stop - piece.start) if len(rest) else None
     others = [text.record(place) for place in rest.tolist()] if text is not None else []
-    claimed = fields[code.AT_MS if history.stated else code.STORED_MS].copy()
+    claimed = (told.at_ms if history.stated else told.stored_ms)[part].copy()
     claimed[rest] = [_claim(record, stated=history.stated) for record in others]
     if claimed.min() < 0 or claimed.max() > min(history.to_ms + MAX_ELAPSED_MS, MAX_TIME_MS):
         reader.take(sheet.text(piece.first_seq, piece.start, piece.stop - piece.start).records(0, piece.stop - piece.start), ())
@@ -68,7 +68,7 @@ def take(reader: Reader, piece: Piece) -> None:
     times_ms: I64 = np.maximum.accumulate(np.maximum(claimed, history.to_ms))
     first_seq = piece.first_seq + piece.start
     speakers = list(zip(sheet.subjects, sheet.nodes, strict=True))
-    beats = Plain(speakers, first_seq + here, times_ms[here], who[here], fields[code.BEAT, here])
+    beats = Plain(speakers, first_seq + here, times_ms[here], who[here], beat[here])
     reader.take_read(beats, others, times_ms[rest].tolist(), (piece.last_seq, int(times_ms[-1])))
 
 

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from apportion.core.envelope import MAX_BODY_BYTES, Record
-from apportion.core.fold.columns import I64, Columns
+from apportion.core.fold.columns import I64, Columns, room_for
 from apportion.core.kernels import reports as kernel
 
 ToldOf = Callable[[str, str], tuple[int, int, int, int] | None]
-_TOLD = slice(kernel.KIND, kernel.SUBJECT_LENGTH + 1)  # rows of the table that ``ToldOf`` fills
-_SAID = slice(kernel.AT_MS, kernel.COUNT + 1)
+_UNKNOWN = (0,) * (kernel.SUBJECT_LENGTH + 1)  # as ``ToldOf`` tells of a subject
 
 
 class Beats(NamedTuple):
@@ -35,14 +34,15 @@ class Speakers:
 
     def __init__(self, names: Sequence[tuple[str, str]]) -> None:
         self._names = names
-        self._told = np.zeros((_TOLD.stop - _TOLD.start, len(names)), dtype=np.int64)
+        self._told = np.zeros((len(_UNKNOWN), len(names)), dtype=np.int64)
+        self.count = len(names)
 
     def told(self, told_of: ToldOf) -> I64:
         """Return a column each, nothing but zeros for one that is unknown; who is unknown is asked for again the next time."""
         for number in np.flatnonzero(self._told[0] == 0).tolist():
             found = told_of(*self._names[number])
             if found is not None:
-                self._told[:, number] = kernel.COUNTED, *found[1:]
+                self._told[:, number] = found
         return self._told
 
 
@@ -65,25 +65,27 @@ class Between(Columns):
         time_ms[places] = [at_ms for at_ms, _subject, _body in others]
         time_ms[self._beat_at] = beats.time_ms
         data = np.frombuffer(b"".join(bodies) or b"\0", dtype=np.uint8)
-        super().__init__(first_seq, (), (), time_ms, time_ms, data, self._record)
         lengths = np.array([len(text) for text in bodies], dtype=np.int64)
-        self.table[kernel.LENGTH, places] = lengths
-        self.table[kernel.START, places] = np.cumsum(lengths) - lengths
-        self.table[_SAID, self._beat_at] = beats.time_ms, beats.beat
-        self._who, self._sent_by, self._others, self._places, self._body = beats.who, speakers, others, places, body
+        self._subjects_met = list(dict.fromkeys(subject for _at_ms, subject, _body in others))
+        numbers = {subject: number for number, subject in enumerate(self._subjects_met, speakers.count)}
+        told = room_for(count)
+        for column in (told.start, told.length, told.at_ms, told.beat, told.down, told.down_length):
+            column[:] = 0
+        told.stored_ms[:] = time_ms
+        told.form[self._beat_at], told.form[places] = kernel.READ, np.where(lengths <= MAX_BODY_BYTES, 0, kernel.HIDDEN)
+        told.who[self._beat_at], told.who[places] = beats.who, [numbers[subject] for _at_ms, subject, _body in others]
+        told.start[places], told.length[places] = np.cumsum(lengths) - lengths, lengths
+        told.at_ms[self._beat_at], told.beat[self._beat_at] = beats.time_ms, beats.beat
+        super().__init__(first_seq, count, (), (), told, data, self._record)
+        self._sent_by, self._others, self._places, self._body = speakers, others, places, body
 
     def introduce(self, told_of: ToldOf, position: int = -1) -> bool:
         """Take from ``told_of`` what the kernel wants to know of each subject; whom it does not know then goes the slow way."""
         if position >= 0:
             return False
-        table, unknown = self.table, (0,) * (_TOLD.stop - _TOLD.start)
-        table[_TOLD, self._beat_at] = self._sent_by.told(told_of).take(self._who, axis=1)
-        if self._others:
-            known = [
-                told_of(subject, "") or unknown if len(body) <= MAX_BODY_BYTES else unknown
-                for _at_ms, subject, body in self._others
-            ]
-            table[_TOLD, self._places] = np.array(known, dtype=np.int64).T
+        known = [told_of(subject, "") or _UNKNOWN for subject in self._subjects_met]
+        others = np.array(known, dtype=np.int64).reshape(len(known), len(_UNKNOWN)).T
+        self.speakers = np.ascontiguousarray(np.concatenate((self._sent_by.told(told_of), others), axis=1))
         return False
 
     def _record(self, position: int) -> Record:
@@ -91,5 +93,5 @@ class Between(Columns):
         if before < len(self._places) and self._places[before] == position:
             at_ms, subject, body = self._others[before]
         else:
-            at_ms, (subject, body) = int(self.table[kernel.STORED_MS, position]), self._body(position - before)
+            at_ms, (subject, body) = int(self.told.stored_ms[position]), self._body(position - before)
         return Record(self.first_seq + position, at_ms, subject, body)
