@@ -404,8 +404,7 @@ def fold(
     longest_ms = min(numbers[SILENCE_MS], MAX_ELAPSED_MS)
     listed, idle = np.empty(MAX_LISTED, dtype=np.int64), np.empty(MAX_LISTED, dtype=np.int64)
     scratch = np.empty(NAME_BYTES, dtype=np.uint8)
-    filled, beats, unread = 0, 0, 0
-    index = first
+    filled, beats, unread, index = 0, 0, 0, first
     while index < stop:
         kind, who, start = kind_of(told, speakers, index), told.who[index], told.start[index]
         end, asleep, principal = start + told.length[index], 0, speakers[PRINCIPAL, who]

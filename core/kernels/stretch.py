@@ -27,7 +27,7 @@ U8 = NDArray[np.uint8]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "keys": "b7b2b5064a8e", "effects": "6073b2bbafb7", "lines": "0408a10820f6", "reports": "40cc99c66506",
+    "bare": "aaaf19105a01", "keys": "b7b2b5064a8e", "effects": "6073b2bbafb7", "lines": "0408a10820f6", "reports": "ce3afc5d80d7",
     "spelled": "181ebf040310", "stored": "19e61ad34a14",
 }  # fmt: skip
 
