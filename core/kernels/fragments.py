@@ -28,7 +28,7 @@ from apportion.core.units import MAX_NODE_GPUS
 
 I64 = NDArray[np.int64]
 
-BUILT_ON = {"bare": "aaaf19105a01"}
+BUILT_ON = {"bare": "552fb8f980d0"}
 
 BEST_FIT, FGD, BALANCED = 1, 2, 3
 

@@ -10,9 +10,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import making
 from apportion.core.units import NEVER_MS
 
 I64 = NDArray[np.int64]
+
+# as in ``effects``
+BUILT_ON = {"bare": "552fb8f980d0"}
 
 
 @njit(cache=True)
@@ -63,7 +67,7 @@ def forgivable(rows: int, children: I64, lag_us: I64, running: I64, pending: I64
     return False
 
 
-@njit(cache=True)
+@making
 def uneven(rows: int, parent: I64, children: I64, lag_us: I64, forfeited_us: I64, forgiven_us: I64) -> int:
     """Return a line at which lags and forfeits are not the sums of those below, or a root that is owed something; else -1."""
     sums = np.zeros((3, rows), dtype=np.int64)

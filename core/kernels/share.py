@@ -18,9 +18,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import making
 from apportion.core.units import NEVER_MS
 
 I64 = NDArray[np.int64]
+
+# as in ``effects``
+BUILT_ON = {"bare": "552fb8f980d0"}
 
 FEW = 32  # rows that are sorted by insertion
 ALL_MILLI = 1 << 60  # more than any allowance
@@ -88,7 +92,7 @@ def _fill_children(first: int, next_sibling: I64, left: int, weight: I64, demand
         rest[best] = -1
 
 
-@njit(cache=True)
+@making
 def water_fill(
     root: int, capacity: int, rows: int, pool: I64, parent: I64, weight: I64, leaf_demand: I64, filled: I64
 ) -> None:
@@ -117,7 +121,7 @@ def water_fill(
             _fill_children(first_child[row], next_sibling, filled[row], weight, demand, filled, rest)
 
 
-@njit(cache=True)
+@making
 def lag_rates(
     roots: I64,
     pools: int,

@@ -27,8 +27,8 @@ U8 = NDArray[np.uint8]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "keys": "b7b2b5064a8e", "effects": "6073b2bbafb7", "lines": "0408a10820f6", "reports": "ce3afc5d80d7",
-    "spelled": "181ebf040310", "stored": "19e61ad34a14",
+    "bare": "552fb8f980d0", "keys": "5e9c50c8d22b", "effects": "ac6a115c9ad5", "lines": "0d41b0d72bda", "reports": "d5563d8762be",
+    "spelled": "053cb0c45a25", "stored": "43ced591e554",
 }  # fmt: skip
 
 # kinds of records beside those of ``reports``

@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.ahead": "d1ef209961ec", "serve.columns": "070f7f6de186", "serve.shapes": "dda8774ce334"
+    "serve.ahead": "671395039d93", "serve.columns": "070f7f6de186", "serve.shapes": "837049d358f5"
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "070f7f6de186", "serve.order": "8f495a218253", "serve.places": "7f4c601e7c62", "serve.shapes": "dda8774ce334"
+    "serve.columns": "070f7f6de186", "serve.order": "c96fefe97838", "serve.places": "d795927a779e", "serve.shapes": "837049d358f5"
 }  # fmt: skip
 
 UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be

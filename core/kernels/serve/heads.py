@@ -38,7 +38,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "070f7f6de186", "serve.money": "8024db4558a4", "serve.order": "8f495a218253", "serve.shapes": "dda8774ce334"
+    "serve.columns": "070f7f6de186", "serve.money": "d08847eafb80", "serve.order": "c96fefe97838", "serve.shapes": "837049d358f5"
 }  # fmt: skip
 
 

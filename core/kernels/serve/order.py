@@ -19,7 +19,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "serve.columns": "070f7f6de186"
+    "bare": "552fb8f980d0", "serve.columns": "070f7f6de186"
 }  # fmt: skip
 
 

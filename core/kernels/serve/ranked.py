@@ -22,7 +22,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "fragments": "36c8c6c49fb2", "serve.columns": "070f7f6de186", "serve.stock": "d62ce55d855b",
+    "bare": "552fb8f980d0", "fragments": "1d1e44fccc34", "serve.columns": "070f7f6de186", "serve.stock": "85e87e51b402",
 }  # fmt: skip
 
 SHAPES = 16  # that are remembered; of more the one that came first is forgotten

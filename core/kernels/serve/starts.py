@@ -58,10 +58,10 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "aaaf19105a01", "fragments": "36c8c6c49fb2", "release": "e85f585effaf", "serve.classes": "5a2a127594b8",
-    "serve.columns": "070f7f6de186", "serve.depth": "d383ba4a30e8", "serve.freed": "96dcdb7077d0", "serve.heads": "0499c062df0a",
-    "serve.money": "8024db4558a4", "serve.order": "8f495a218253", "serve.places": "7f4c601e7c62", "serve.ranked": "fb575f618c1e",
-    "serve.shapes": "dda8774ce334", "serve.stock": "d62ce55d855b",
+    "bare": "552fb8f980d0", "fragments": "1d1e44fccc34", "release": "e85f585effaf", "serve.classes": "97c0b6f57882",
+    "serve.columns": "070f7f6de186", "serve.depth": "d4f313397ba6", "serve.freed": "96dcdb7077d0", "serve.heads": "abb8ef31c286",
+    "serve.money": "d08847eafb80", "serve.order": "c96fefe97838", "serve.places": "d795927a779e", "serve.ranked": "7e70a2fda4c1",
+    "serve.shapes": "837049d358f5", "serve.stock": "85e87e51b402",
 }  # fmt: skip
 
 
