@@ -2,7 +2,7 @@
 
 ``bare`` is ``njit`` without counting references to arrays: counting is two locked additions per array and call, more than most
 helpers do. The compiler refuses a helper that makes an array. What ``njit`` is not told it takes over from who calls: so whoever
-makes arrays and is called from a ``bare`` one is compiled ``making``, or it would be refused in whichever process compiles it first.
+makes arrays and is called from a ``bare`` one is compiled ``making``: else it is refused in whichever process compiles it first.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from apportion.core.units import MAX_NODE_GPUS
 
 I64 = NDArray[np.int64]
 
-BUILT_ON = {"bare": "552fb8f980d0"}
+BUILT_ON = {"bare": "6b2fd7db475f"}
 
 BEST_FIT, FGD, BALANCED = 1, 2, 3
 

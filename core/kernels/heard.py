@@ -14,7 +14,7 @@ from apportion.core.kernels.bare import bare
 
 I64 = NDArray[np.int64]
 
-BUILT_ON = {"bare": "552fb8f980d0"}  # as in ``effects``
+BUILT_ON = {"bare": "6b2fd7db475f"}  # as in ``effects``
 
 MOST_PIECES = 64  # remembered of a node; one with more is read again
 # the list's place + 1 (0: nothing is remembered) and length, how many pieces, and which

@@ -17,7 +17,7 @@ from apportion.core.kernels.bare import bare
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
-BUILT_ON = {"bare": "552fb8f980d0"}  # as in ``effects``
+BUILT_ON = {"bare": "6b2fd7db475f"}  # as in ``effects``
 
 NAME_BYTES = 144  # one more than the longest key that is indexed
 

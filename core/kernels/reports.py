@@ -24,7 +24,7 @@ from apportion.core.units import MAX_DURATION_MS, MAX_ELAPSED_MS, MAX_TIME_MS
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
-BUILT_ON = {"heard": "637d97ce2ed4", "bare": "552fb8f980d0", "keys": "5e9c50c8d22b"}  # as in ``effects``
+BUILT_ON = {"heard": "34ce2ed79558", "bare": "6b2fd7db475f", "keys": "2c9723beac6b"}  # as in ``effects``
 
 MAX_LISTED = 64  # runs in one heartbeat; more go the slow way
 

@@ -24,7 +24,7 @@ from apportion.core.units import NEVER_MS
 I64 = NDArray[np.int64]
 
 # as in ``effects``
-BUILT_ON = {"bare": "552fb8f980d0"}
+BUILT_ON = {"bare": "6b2fd7db475f"}
 
 FEW = 32  # rows that are sorted by insertion
 ALL_MILLI = 1 << 60  # more than any allowance

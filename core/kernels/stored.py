@@ -21,7 +21,7 @@ I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
 # as in ``effects``
-BUILT_ON = {"effects": "ac6a115c9ad5", "bare": "552fb8f980d0", "keys": "5e9c50c8d22b", "spelled": "053cb0c45a25"}
+BUILT_ON = {"effects": "f5b793a3e83c", "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "spelled": "df6561b0923e"}
 
 # how it ended: the cycle is closed; at decision ``n[DECISION]``, which goes the slow way with all after it; with books that are not
 # those of the state; with accounts that do not add up, the cycle not closed

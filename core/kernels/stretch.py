@@ -27,8 +27,8 @@ U8 = NDArray[np.uint8]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "552fb8f980d0", "keys": "5e9c50c8d22b", "effects": "ac6a115c9ad5", "lines": "0d41b0d72bda", "reports": "d5563d8762be",
-    "spelled": "053cb0c45a25", "stored": "43ced591e554",
+    "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "effects": "f5b793a3e83c", "lines": "04ecf7bba9c4", "reports": "57bd660fa16f",
+    "spelled": "df6561b0923e", "stored": "2cee614d8247",
 }  # fmt: skip
 
 # kinds of records beside those of ``reports``

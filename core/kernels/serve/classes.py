@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.ahead": "671395039d93", "serve.columns": "070f7f6de186", "serve.shapes": "837049d358f5"
+    "serve.ahead": "b0c2fab586d7", "serve.columns": "070f7f6de186", "serve.shapes": "2e986ec0dae2"
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "070f7f6de186", "serve.order": "c96fefe97838", "serve.places": "d795927a779e", "serve.shapes": "837049d358f5"
+    "serve.columns": "070f7f6de186", "serve.order": "524115211ac4", "serve.places": "f042e8beab3a", "serve.shapes": "2e986ec0dae2"
 }  # fmt: skip
 
 UNSEEN, OUT, FOR_IDLE, FOR_ALL = range(4)  # what a position of the queue was found to be

@@ -30,7 +30,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "070f7f6de186", "serve.money": "d08847eafb80", "serve.shapes": "837049d358f5"
+    "serve.columns": "070f7f6de186", "serve.money": "75b1e39bb334", "serve.shapes": "2e986ec0dae2"
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "552fb8f980d0", "fragments": "1d1e44fccc34", "serve.columns": "070f7f6de186", "serve.stock": "85e87e51b402",
+    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "serve.columns": "070f7f6de186", "serve.stock": "7b9b5cee6db2",
 }  # fmt: skip
 
 SHAPES = 16  # that are remembered; of more the one that came first is forgotten

@@ -58,10 +58,10 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "552fb8f980d0", "fragments": "1d1e44fccc34", "release": "e85f585effaf", "serve.classes": "97c0b6f57882",
-    "serve.columns": "070f7f6de186", "serve.depth": "d4f313397ba6", "serve.freed": "96dcdb7077d0", "serve.heads": "abb8ef31c286",
-    "serve.money": "d08847eafb80", "serve.order": "c96fefe97838", "serve.places": "d795927a779e", "serve.ranked": "7e70a2fda4c1",
-    "serve.shapes": "837049d358f5", "serve.stock": "85e87e51b402",
+    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "release": "e85f585effaf", "serve.classes": "b995688876f4",
+    "serve.columns": "070f7f6de186", "serve.depth": "c158324123c4", "serve.freed": "96dcdb7077d0", "serve.heads": "6cfcd7a055ff",
+    "serve.money": "75b1e39bb334", "serve.order": "524115211ac4", "serve.places": "f042e8beab3a", "serve.ranked": "e832d0f948f0",
+    "serve.shapes": "2e986ec0dae2", "serve.stock": "7b9b5cee6db2",
 }  # fmt: skip
 
 
