@@ -215,7 +215,7 @@ def _url(place: Place) -> str:
     return url
 
 
-async def bench(
+def bench(
     place: Place,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which measurement; without a name they are listed")] = "",
     option: Annotated[
@@ -226,7 +226,6 @@ async def bench(
 ) -> Answer:
     """Measure: fold, latency, packing, projector and others."""
     use_kernels()
-    import asyncio
     import importlib
     import inspect
     import pkgutil
@@ -250,7 +249,7 @@ async def bench(
         if default is not None and type(value) is not type(default):
             asked = f"{type(default).__name__}, such as {key}={default}"
             raise usage(f"{key}={value} is no value for this option of {name}", f"it takes {asked}")
-    result: dict[str, Any] = await asyncio.to_thread(module.run, **options)
+    result: dict[str, Any] = module.run(**options)  # in no thread: there an interrupt would wait until all is measured
     tables = {key: value for key, value in result.items() if isinstance(value, list) and value and isinstance(value[0], dict)}
     told = {key: value for key, value in result.items() if key not in tables}
     lines = [f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}" for key, value in told.items()]

@@ -106,7 +106,7 @@ class WritePlace(Place):
     timeout_ms: int = 30_000
 
 
-Verb = Callable[..., Coroutine[Any, Any, Answer]]
+Verb = Callable[..., Answer | Coroutine[Any, Any, Answer]]
 
 _DIR = Annotated[
     Path | None,
@@ -244,8 +244,8 @@ def command_of(
         import asyncio
 
         place = make_place(given)
-        answer = asyncio.run(function(place, **{name: given[name] for name in own_names}))
-        return finish(answer, place)
+        answer = function(place, **{name: given[name] for name in own_names})
+        return finish(answer if isinstance(answer, Answer) else asyncio.run(answer), place)
 
     command.__name__, command.__doc__, command.__module__ = function.__name__, function.__doc__, function.__module__
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # typer reads it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from apportion.adapters.cli.failure import UNREACHABLE, USAGE
+from apportion.adapters.cli.failure import INTERRUPTED, UNREACHABLE, USAGE
 from apportion.adapters.cli.main import SECTIONS, command, run
 
 HEAVY = ("duckdb", "numba", "numpy", "faststream", "nats", "rich.table", "rich.markdown", "msgspec")
@@ -242,3 +243,36 @@ def test_an_option_of_a_measurement_must_exist_and_be_of_its_type(option: str, c
     said = capsys.readouterr().err
     assert option.partition("=")[0] in said
     assert "Traceback" not in said
+
+
+MEASURED = """
+import sys
+from apportion.adapters import bench
+bench.__path__.append(sys.argv[1])
+sys.argv[1:] = ["bench", "endless"]
+from apportion.adapters.cli.main import main
+sys.exit(main())
+"""
+
+ENDLESS = """
+import time
+def run():
+    print("begun", flush=True)
+    for _ in range(600):
+        time.sleep(0.1)
+    return {}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_measurement_ends_when_it_is_told_to(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    code = [sys.executable, "-c", MEASURED, str(tmp_path)]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(number)
+        _out, err = process.communicate(timeout=20)
+
+    assert process.returncode == INTERRUPTED
+    assert b"interrupted" in err
