@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apportion.adapters.bench.replay import MONTH, archive_of
+from apportion.adapters.bench.generated import archive_of
+from apportion.adapters.bench.replay import MONTH
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.past.snapshots import ARCHIVED

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from apportion.adapters.bench.replay import archive_of
+from apportion.adapters.bench.generated import archive_of
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.manifest import load
