@@ -23,10 +23,10 @@ from apportion.core.reasons import OTHERS_WISH, RESUMABLE, Outcome, Payer, Pendi
 from apportion.core.state import schema
 from apportion.core.state.codes import OUTCOME_CODE, OUTCOMES, PENDING_CODE
 from apportion.core.state.keyindex import KeyIndex
-from apportion.core.state.queue import empty_waits, rebuild_untold
+from apportion.core.state.queue import find_untold_later, follow_marks, make_room
 from apportion.core.state.state import State
 from apportion.core.state.table import Table, key_codes
-from apportion.core.state.unsettled import rebuild_unsettled
+from apportion.core.state.unsettled import find_unsettled_later
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
@@ -78,7 +78,7 @@ class Lending:
         self._workloads, self._closed = KeyIndex(state.workload), KeyIndex(state.closed)
         self._lent: tuple[_Lent, ...] = ()
         self._free, self._renamed = np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.uint8)
-        self._line = np.zeros((0, 0), dtype=np.int64)
+        self._known = np.zeros((0, 0), dtype=np.int64)
         tables = state.tables()
         places = [tables[name].names.index(column) for name, columns in _columns() for column in columns]
         self.n = np.array([0] * kernel.COLUMNS + places, dtype=np.int64)
@@ -115,13 +115,14 @@ class Lending:
         self._nodes.sync()
         free, renamed = self._stacks()
         self._put_numbers()
-        self._line = self._queue()
+        make_room(state, 0)  # and so for everybody who may come
+        self._known = self._knowledge()
         nodes, workloads, runs, closed = self._nodes, self._workloads, self._runs, self._closed
         return kernel.World(
             state.pool.block, state.node.block, state.gpu.block, state.budget.block, state.workload.block, state.run.block,
             state.alloc.block, state.closed.block, state.principal.block, free, renamed, nodes.names, nodes.slots,
-            workloads.names, workloads.slots, runs.names, runs.slots, closed.names, closed.slots, self._line, state.waits,
-            self._known(), np.zeros((state.node.used, HEARD), dtype=np.int64),
+            workloads.names, workloads.slots, runs.names, runs.slots, closed.names, closed.slots, state.in_queue, state.waits,
+            self._known, np.zeros((state.node.used, HEARD), dtype=np.int64),
             np.concatenate((self._words, words_of(state.pool.keys))),
         )  # fmt: skip
 
@@ -137,25 +138,14 @@ class Lending:
                 self.n[used + 2] = keys.entered
         return self._free, self._renamed
 
-    def _queue(self) -> I64:
-        """Return the queue and who waits by budget, with room for everybody, so that nobody goes the slow way for want of it."""
-        state = self._state
-        if len(state.waits) < state.workload.capacity:
-            waits = empty_waits(state.workload.capacity)
-            waits[: len(state.waits)] = state.waits
-            state.waits = waits
-        line = np.zeros((kernel.LINE, max(len(state.queue), state.workload.capacity, state.budget.capacity)), dtype=np.int64)
-        line[kernel.LINE_ROW, : state.queued] = state.queue[: state.queued]
-        line[kernel.LINE_ASK, : state.queued] = state.asks[: state.queued]
-        line[kernel.LINE_WAITING, : len(state.waiting)] = state.waiting
-        return line
-
-    def _known(self) -> I64:
+    def _knowledge(self) -> I64:
         known = np.zeros((kernel.KNOWN, max(self._state.budget.used, len(OUTCOMES) + 1, max(_STOPS) + 1)), dtype=np.int64)
         for outcome, code in OUTCOME_CODE.items():
             known[kernel.KNOWN_ENDS, code] = (outcome in RESUMABLE) + 2 * (outcome in OTHERS_WISH)
         for cause, outcome in _STOPS.items():
             known[kernel.KNOWN_CAUSES, cause] = OUTCOME_CODE[outcome]
+        lines = self._state.budget.used
+        known[kernel.KNOWN_WAITING, :lines] = self._state.waiting[:lines]
         return known
 
     def _put_numbers(self) -> None:
@@ -164,7 +154,7 @@ class Lending:
         n[kernel.STATED], n[kernel.SILENCE_MS], n[kernel.PLANNED_MS] = counters.stated, counters.silence_ms, counters.planned_ms
         n[kernel.FAIR_STALE], n[kernel.DIRTY], n[kernel.CORE] = counters.fair_stale, counters.dirty, counters.core
         n[kernel.CYCLE], n[kernel.CYCLE_MS], n[kernel.PRUNED_MS] = counters.cycle, counters.cycle_ms, counters.pruned_ms
-        n[kernel.HEARTBEATS], n[kernel.QUEUED] = counters.heartbeats, state.queued
+        n[kernel.HEARTBEATS] = counters.heartbeats
         n[kernel.POOLS], n[kernel.BUDGETS] = state.pool.used, state.budget.used
         n[kernel.NODES], n[kernel.GPUS] = state.node.used, state.gpu.used
 
@@ -177,15 +167,13 @@ class Lending:
         ) = self.n[: kernel.HEARTBEATS + 1].tolist()  # fmt: skip
         counters.tick_pending = int(tick_pending)
         state.moved += 1
-        state.queued = int(self.n[kernel.QUEUED])
-        state.queue, state.asks = self._line[kernel.LINE_ROW].copy(), self._line[kernel.LINE_ASK].copy()
-        state.lent = False  # both are new
-        state.waiting = self._line[kernel.LINE_WAITING].copy()
         for lent in self._lent:
             _give_back(self.n, lent, self._free[lent.of], self._renamed[lent.of])
         self._lent = ()
-        rebuild_unsettled(state)
-        rebuild_untold(state)
+        state.waiting[: state.budget.used] = self._known[kernel.KNOWN_WAITING, : state.budget.used]
+        follow_marks(state)
+        find_unsettled_later(state)
+        find_untold_later(state)
 
 
 def _give_back(n: I64, lent: _Lent, free: I64, renamed: U8) -> None:
@@ -195,7 +183,7 @@ def _give_back(n: I64, lent: _Lent, free: I64, renamed: U8) -> None:
     if lent.keys is None:
         return
     lent.keys.entered = int(n[lent.used + 2])
-    rows = np.flatnonzero(renamed)
+    rows = np.flatnonzero(renamed[: table.used].view(np.bool_))  # of which NumPy looks at many at a time
     renamed[rows] = 0
     keys, taken = _keys_at(lent.keys.names, rows), rows.tolist()
     for row, key in zip(taken, keys, strict=True):

@@ -29,7 +29,7 @@ U8 = NDArray[np.uint8]
 
 # the machine code kept of this file is made anew when it changes: so it changes with what it is built on (a test of the tree tells)
 BUILT_ON = {
-    "accrue": "0ba2eb4458a1", "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "lines": "04ecf7bba9c4", "queue": "8f2c8aac7935",
+    "accrue": "0ba2eb4458a1", "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "lines": "04ecf7bba9c4", "queue": "e623df75f671",
     "heard": "34ce2ed79558", "share": "6748e5e21e02",
 }  # fmt: skip
 
@@ -42,11 +42,11 @@ HOLD_NONE, HOLD_FUNDED, HOLD_UNFUNDED = 0, 1, 2
 # ``n``: numbers of the state and of this stretch, then the places of columns in the blocks of their tables
 (
     SEQ, TIME_MS, ACCRUED_MS, STATED, SILENCE_MS, PLANNED_MS, FAIR_STALE, DIRTY, CORE, CYCLE, CYCLE_MS, PRUNED_MS, HEARTBEATS,
-    POOLS, BUDGETS, NODES, GPUS, QUEUED, RETENTION_MS, PRUNE_EVERY_MS, CHANGES_UNTIL_MS, WORKLOADS, WORKLOADS_FREE,
+    POOLS, BUDGETS, NODES, GPUS, RETENTION_MS, PRUNE_EVERY_MS, CHANGES_UNTIL_MS, WORKLOADS, WORKLOADS_FREE,
     WORKLOADS_ENTERED, RUNS, RUNS_FREE, RUNS_ENTERED, CLOSED, CLOSED_FREE, CLOSED_ENTERED, ALLOCS, ALLOCS_FREE, OUTCOMES,
     REASONS, PAYERS, IN_POOLS, BATCH, BATCHES, DECISION, WHY, SUCCEEDED, FAILED, START_FAILED, NODE_LOST, PROTECTED_RUNS,
     COLUMNS,
-) = range(46)  # fmt: skip
+) = range(45)  # fmt: skip
 POOL_COLUMNS = (
     "root", "quantum_ms", "protected_cap_ms", "supply_milli", "down_milli", "idle_milli", "unfunded_milli", "supply_us",
     "down_us", "idle_us", "unfunded_us",
@@ -134,7 +134,7 @@ class World(NamedTuple):
     run_slots: I64
     closed_names: U8
     closed_slots: I64
-    line: I64  # by ``LINE``
+    in_queue: U8  # by workload row, the marks of ``queue``
     waits: I64
     known: I64  # by ``KNOWN``
     heard: I64  # what ``reports.fold`` remembers of nodes; none: it remembers nothing
@@ -142,10 +142,9 @@ class World(NamedTuple):
 
 
 OF_WORKLOADS, OF_RUNS, OF_CLOSED, OF_ALLOCS, OF = range(5)  # tables whose rows come and go
-LINE_ROW, LINE_ASK, LINE_WAITING, LINE = range(4)  # the queue, what each asks of a node; and by budget row how many wait
-# by budget row: protected time that is promised, its GPUs, who is barred; by outcome: 1 = its run may go on, 2 = somebody else's
-# wish, 3 = both; by cause of a stop: the outcome's code
-KNOWN_SUMS, KNOWN_MILLI, KNOWN_BARRED, KNOWN_ENDS, KNOWN_CAUSES, KNOWN = range(6)
+# by budget row: protected time that is promised, its GPUs, who is barred, how many wait; by outcome: 1 = its run may go on,
+# 2 = somebody else's wish, 3 = both; by cause of a stop: the outcome's code
+KNOWN_SUMS, KNOWN_MILLI, KNOWN_BARRED, KNOWN_WAITING, KNOWN_ENDS, KNOWN_CAUSES, KNOWN = range(7)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -289,34 +288,33 @@ def _demanded(n: I64, w: World, row: int, sign: int) -> None:
 
 
 @bare
+def waits(w: World, row: int) -> bool:
+    """Tell whether a workload is in the queue."""
+    return bool(w.in_queue[row] & queue.WAITING)
+
+
+@bare
 def enqueue(n: I64, w: World, row: int) -> None:
-    """Let a workload wait; there is room for it in the queue."""
+    """Let a workload wait, which does not yet."""
     table = w.workload
     table[n[W_STATE], row] = PENDING
     expected_ms, each = table[n[W_EXPECTED_RUNTIME_MS], row], table[n[W_MILLI_PER_NODE], row]
     left_ms = max(0, expected_ms - table[n[W_PROGRESS_MS], row]) if expected_ms > 0 else NEVER_MS
-    line, waits = table[n[W_BUDGET], row], w.waits[row]
-    waits[0], waits[1], waits[2], waits[3], waits[4] = line, table[n[W_NODES], row], each, each // MILLI, 0
-    waits[5], waits[6], waits[7] = table[n[W_MIN_RUNTIME_MS], row], left_ms, table[n[W_NOT_BEFORE_MS], row]
-    queue.insert(
-        w.line[LINE_ROW], w.line[LINE_ASK], n[QUEUED], row, each, table[n[W_BUDGET]], table[n[W_PRIORITY]], table[n[W_EVENT_SEQ]]
-    )
-    n[QUEUED] += 1
-    w.line[LINE_WAITING, line] += 1
+    line, asked = table[n[W_BUDGET], row], w.waits[row]
+    asked[0], asked[1], asked[2], asked[3], asked[4] = line, table[n[W_NODES], row], each, each // MILLI, 0
+    asked[5], asked[6], asked[7] = table[n[W_MIN_RUNTIME_MS], row], left_ms, table[n[W_NOT_BEFORE_MS], row]
+    w.in_queue[row] = queue.WAITING | queue.MOVED
+    w.known[KNOWN_WAITING, line] += 1
     _demanded(n, w, row, 1)
 
 
 @bare
 def dequeue(n: I64, w: World, row: int) -> bool:
     """Let a workload wait no more; False, and nothing changed, when it is not queued."""
-    table = w.workload
-    found = queue.remove(
-        w.line[LINE_ROW], w.line[LINE_ASK], n[QUEUED], row, table[n[W_BUDGET]], table[n[W_PRIORITY]], table[n[W_EVENT_SEQ]]
-    )
-    if not found:
+    if not waits(w, row):
         return False
-    n[QUEUED] -= 1
-    w.line[LINE_WAITING, table[n[W_BUDGET], row]] -= 1
+    w.in_queue[row] = queue.MOVED
+    w.known[KNOWN_WAITING, w.workload[n[W_BUDGET], row]] -= 1
     _demanded(n, w, row, -1)
     return True
 

@@ -7,7 +7,8 @@ Beside it stands what each asks of a node (``asks``), entry by entry, so that a 
 end and nothing else.
 
 Pure functions of the arrays given; ``insert`` and ``remove`` shift both in place and return what they did. The caller keeps the
-count.
+count. Whoever moves many, one by one, does not keep the order meanwhile: he marks by row who is in the queue and who came or left
+(``WAITING``, ``MOVED``), and in the end ``drop_moved`` takes out all who moved, so that those of them who wait are merged again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 from apportion.core.units import NEVER_MS
 
 I64 = NDArray[np.int64]
+U8 = NDArray[np.uint8]
 
+WAITING, MOVED = 1, 2  # marks, bits
 HALVINGS = 16  # looking for a row reads about so many others, each at a random place
 
 
@@ -93,17 +96,26 @@ def _remove_marked(queue: I64, asks: I64, count: int, rows: I64, used: int) -> i
     met = 0
     for position in range(count):
         met += marks[queue[position]]
-    if met != len(rows):
-        return -1
+    return _drop(queue, asks, count, marks, 1) if met == len(rows) else -1
+
+
+@njit(cache=True)
+def _drop(queue: I64, asks: I64, count: int, marks: U8, mark: int) -> int:
+    """Take out all who are marked so, on a walk over the whole queue; returns the new count."""
     kept = 0
-    for position in range(count):
+    for position in range(count):  # without a branch: who leaves is anywhere
         row = queue[position]
-        if marks[row] == 0:
-            queue[kept], asks[kept] = row, asks[position]
-            kept += 1
+        queue[kept], asks[kept] = row, asks[position]
+        kept += 1 if marks[row] & mark == 0 else 0
     queue[kept:count] = 0
     asks[kept:count] = 0
     return kept
+
+
+@njit(cache=True)
+def drop_moved(queue: I64, asks: I64, count: int, marks: U8) -> int:
+    """Take out all who are marked as moved; returns the new count."""
+    return _drop(queue, asks, count, marks, MOVED)
 
 
 @njit(cache=True)

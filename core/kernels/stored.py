@@ -21,7 +21,7 @@ I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
 # as in ``effects``
-BUILT_ON = {"effects": "f5b793a3e83c", "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "spelled": "df6561b0923e"}
+BUILT_ON = {"effects": "edfc1a175a73", "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "spelled": "df6561b0923e"}
 
 # how it ended: the cycle is closed; at decision ``n[DECISION]``, which goes the slow way with all after it; with books that are not
 # those of the state; with accounts that do not add up, the cycle not closed
@@ -129,7 +129,7 @@ def _pieces(n: I64, w: to.World, data: U8, at: int, end: int, gpus: I64, each: I
 @bare
 def _admit(n: I64, w: to.World, data: U8, at: int, end: int) -> int:
     row, at = _workload_named(w, data, at, end)
-    if row < 0 or w.workload[n[to.W_STATE], row] != to.NEW or w.workload[n[to.W_WISH], row] != 0 or n[to.QUEUED] >= w.line.shape[1]:
+    if row < 0 or w.workload[n[to.W_STATE], row] != to.NEW or w.workload[n[to.W_WISH], row] != 0:
         return -1
     after = said.object_end(data, at + 1, end)
     if after >= 0:
@@ -216,8 +216,8 @@ def _close(n: I64, w: to.World, data: U8, at: int, end: int, key: U8) -> int:
     if charged_us != w.run[n[to.R_CHARGED_US], run] or unfunded_us != w.run[n[to.R_UNFUNDED_US], run]:
         return -1
     row = w.run[n[to.R_WORKLOAD], run]
-    waits = w.workload[n[to.W_WISH], row] == 0 and n[to.QUEUED] < w.line.shape[1]
-    if w.workload[n[to.W_HOLD], row] != to.HOLD_NONE or (requeued and not waits):
+    may_wait = w.workload[n[to.W_WISH], row] == 0 and not to.waits(w, row)
+    if w.workload[n[to.W_HOLD], row] != to.HOLD_NONE or (requeued and not may_wait):
         return -1
     to.close_run(n, w, run, outcome, requeued, not_before_ms)
     return at + 1

@@ -27,8 +27,8 @@ U8 = NDArray[np.uint8]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "effects": "f5b793a3e83c", "lines": "04ecf7bba9c4", "reports": "57bd660fa16f",
-    "spelled": "df6561b0923e", "stored": "2cee614d8247",
+    "bare": "6b2fd7db475f", "keys": "2c9723beac6b", "effects": "edfc1a175a73", "lines": "04ecf7bba9c4", "reports": "57bd660fa16f",
+    "spelled": "df6561b0923e", "stored": "97d6c29d908d",
 }  # fmt: skip
 
 # kinds of records beside those of ``reports``

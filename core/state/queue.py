@@ -23,41 +23,65 @@ def rebuild_queue(state: State) -> None:
     """Make the sorted queue from the workload table: the same order that incremental insertion gives."""
     state.queued = 0
     state.waiting[:] = 0
+    state.in_queue[:] = 0
     state.untold.clear()
     phases = state.workload.column("state")
     insert_all_queued(state, np.flatnonzero((phases == schema.PENDING) | (phases == schema.HELD)))
 
 
-def rebuild_untold(state: State) -> None:
-    """Find in the queue who was never told why he waits, or was told that he would be funded."""
-    table, rows = state.workload, state.queue[: state.queued]
-    state.untold.clear()
-    state.untold.add_all(rows[(table.reason[rows] == 0) | (table.funded_ms[rows] > 0)].tolist())
+def find_untold_later(state: State) -> None:
+    """Find in the queue, when somebody asks, who was never told why he waits, or was told that he would be funded."""
+    state.untold.find_later(lambda: _untold_of(state, state.queue[: state.queued]))
+
+
+def _untold_of(state: State, rows: NDArray[np.int64]) -> list[int]:
+    table = state.workload
+    found: list[int] = rows[(table.reason[rows] == 0) | (table.funded_ms[rows] > 0)].tolist()
+    return found
 
 
 def insert_queued(state: State, row: int) -> None:
     """Put a workload row into the queue at its place."""
-    _make_room(state, 1)
+    make_room(state, 1)
     _note_wait(state, row)
     table = state.workload
     ask = -1 if table.cells.wish[row] else table.cells.milli_per_node[row]
     queue_kernels.insert(state.queue, state.asks, state.queued, row, ask, table.budget, table.priority, table.event_seq)
     state.queued += 1
+    state.in_queue[row] = queue_kernels.WAITING
     state.waiting[table.cells.budget[row]] += 1
     note_told(state, row)
 
 
 def insert_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     """Put many workload rows into the queue."""
-    _make_room(state, len(rows))
+    make_room(state, len(rows))
     _note_waits(state, rows)
+    _merge(state, rows)
+    state.in_queue[rows] = queue_kernels.WAITING
+    np.add.at(state.waiting, state.workload.budget[rows], 1)
+    state.untold.add_all(_untold_of(state, rows))
+
+
+def follow_marks(state: State) -> None:
+    """Take over who came and who left, as they are marked by who folded a long stretch, has counted them and noted their waits."""
+    moved = np.flatnonzero((state.in_queue & queue_kernels.MOVED).view(np.bool_))
+    if not len(moved):
+        return
+    _take_back(state)
+    state.queued = queue_kernels.drop_moved(state.queue, state.asks, state.queued, state.in_queue)
+    state.in_queue[moved] &= queue_kernels.WAITING
+    came = moved[state.in_queue[moved] > 0]
+    make_room(state, len(came))
+    _merge(state, came)
+
+
+def _merge(state: State, rows: NDArray[np.int64]) -> None:
     table = state.workload
     made = rows[np.lexsort((rows, table.event_seq[rows], -table.priority[rows], table.budget[rows]))]
     asks = np.where(table.wish[made] > 0, -1, table.milli_per_node[made])
     queue_kernels.merge(state.queue, state.asks, state.queued, made, asks, table.budget, table.priority, table.event_seq)
     state.queued += len(rows)
-    np.add.at(state.waiting, table.budget[made], 1)
-    state.untold.add_all(made[(table.reason[made] == 0) | (table.funded_ms[made] > 0)].tolist())
 
 
 def empty_waits(rows: int) -> NDArray[np.int64]:
@@ -67,7 +91,8 @@ def empty_waits(rows: int) -> NDArray[np.int64]:
     return cells[first : first + WAITS * rows].reshape(rows, WAITS)
 
 
-def _make_room(state: State, count: int) -> None:
+def make_room(state: State, count: int) -> None:
+    """Make what is beside the tables as large as they are, the queue so that as many more fit, and both nobody else's."""
     table = state.workload
     _take_back(state)
     while state.queued + count > len(state.queue):
@@ -77,6 +102,7 @@ def _make_room(state: State, count: int) -> None:
         waits = empty_waits(table.capacity)
         waits[: len(state.waits)] = state.waits
         state.waits = waits
+        state.in_queue = np.concatenate((state.in_queue, np.zeros(table.capacity - len(state.in_queue), dtype=np.uint8)))
     lines = state.budget.capacity
     if lines > len(state.waiting):
         state.waiting = np.concatenate((state.waiting, np.zeros(lines - len(state.waiting), dtype=np.int64)))
@@ -113,6 +139,7 @@ def remove_queued(state: State, row: int) -> None:
     if not found:
         raise KeyError(f"workload row {row} is not queued")
     state.queued -= 1
+    state.in_queue[row] = 0
     state.waiting[table.cells.budget[row]] -= 1
     state.untold.discard(row)
 
@@ -126,6 +153,7 @@ def remove_all_queued(state: State, rows: NDArray[np.int64]) -> None:
     )
     if missing >= 0:
         raise KeyError(f"workload row {missing} is not queued")
+    state.in_queue[rows] = 0
     np.subtract.at(state.waiting, table.budget[rows], 1)
     state.untold.discard_all(rows.tolist())
 

@@ -20,7 +20,7 @@ from apportion.core.state.digest import digest
 from apportion.core.state.frames import Frames
 from apportion.core.state.queue import rebuild_queue
 from apportion.core.state.state import Counters, State
-from apportion.core.state.unsettled import rebuild_unsettled
+from apportion.core.state.unsettled import find_unsettled_later
 
 SCHEMA = 14
 _MAGIC = b"APSNAP%02d" % SCHEMA
@@ -70,7 +70,7 @@ def load(data: bytes) -> State:
         stored = raw["tables"][name]
         table.restore(stored["used"], stored["free"], stored["keys"], stored["columns"])
     rebuild_queue(state)
-    rebuild_unsettled(state)
+    find_unsettled_later(state)
     if digest(state) != raw["digest"]:
         raise SnapshotInvalid("the restored state has another digest than the one saved; report it, replay from the log")
     return state

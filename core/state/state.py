@@ -84,6 +84,7 @@ class State:
     # beside it, per position: what is asked of a node, milli-GPU; -1 = something else beside GPUs
     asks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
     queued: int = 0
+    in_queue: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(64, dtype=np.uint8))  # by workload row: 1 = it is there
     lent: bool = False  # somebody walks these two as they are: they are copied before they change
     waiting: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, dtype=np.int64))  # by budget row: how many are queued
     # rows of who is queued and was never told why, or was told that he would be funded: he is told again when he is no head

@@ -36,10 +36,14 @@ def unsettled_rows(state: State) -> list[int]:
     return sorted(state.unsettled)
 
 
-def rebuild_unsettled(state: State) -> None:
-    """Find them in the workload table."""
+def find_unsettled_later(state: State) -> None:
+    """Find them in the workload table when somebody asks: it was changed by whoever did not list them."""
+    state.unsettled.find_later(lambda: _found(state))
+
+
+def _found(state: State) -> list[int]:
     table = state.workload
     phases = table.column("state")
     told = (phases == schema.NEW) | (phases == schema.OVER) | (table.column("cancel_seq") > 0) | (table.column("retired") > 0)
-    state.unsettled.clear()
-    state.unsettled.add_all(np.flatnonzero(told).tolist())
+    found: list[int] = np.flatnonzero(told).tolist()
+    return found

@@ -14,13 +14,14 @@ from apportion.core import ledger
 from apportion.core.decisions import CycleBatch
 from apportion.core.engine import Core
 from apportion.core.envelope import Record
+from apportion.core.kernels.queue import WAITING
 from apportion.core.policy.funding import capacity_milli, shares_of
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_at, ask_of, choices_of
 from apportion.core.state.holdings import gpus_of_run
 from apportion.core.state.queue import parts_of
 from apportion.core.state.state import State
-from apportion.core.state.unsettled import rebuild_unsettled, unsettled_rows
+from apportion.core.state.unsettled import find_unsettled_later, unsettled_rows
 from apportion.core.state.wishes import wish_at, wish_of
 from tests.core.oracles import queue_order, queue_parts
 
@@ -245,12 +246,15 @@ def check_queue(state: State) -> None:
     lines = [int(table.budget[row]) for row in expected]
     assert list(zip(first.tolist(), last.tolist(), strict=True)) == queue_parts(lines, state.budget.used)
     assert sorted(state.untold) == sorted(row for row in waiting if not table.reason[row] or table.funded_ms[row] > 0)
+    marked = np.flatnonzero(state.in_queue[: table.used])
+    assert marked.tolist() == sorted(expected)
+    assert not (state.in_queue > WAITING).any()
 
 
 def check_unsettled(state: State) -> None:
     """Who is new, over, cancelled or retired is listed, and nobody else."""
     listed = unsettled_rows(state)
-    rebuild_unsettled(state)
+    find_unsettled_later(state)
     assert unsettled_rows(state) == listed
 
 

@@ -86,6 +86,7 @@ def everything(state: State) -> dict[str, Any]:
     for name, table in state.tables().items():
         found[name] = (table.used, table.free, table.keys, table.row_of, table.block[:, : table.used].tolist())
     queue = state.queue[: state.queued].tolist()
+    found["in_queue"] = np.flatnonzero(state.in_queue).tolist()
     found["queue"] = (queue, state.asks[: state.queued].tolist(), [state.waits[row].tolist() for row in queue])
     found["waiting"] = state.waiting[: state.budget.used].tolist()
     return found | {"untold": sorted(state.untold), "unsettled": sorted(state.unsettled)}
