@@ -21,6 +21,7 @@ from statistics import median_low
 from typing import NamedTuple
 
 from apportion.adapters.comparing.waits import kaplan_meier
+from apportion.adapters.whatif.idleness import Idleness, Span
 from apportion.core.decisions import CycleBatch, Piece, RunClosed, RunPlaced, RunStop, WorkloadClosed
 from apportion.core.events import RunCheckpointed, RunStarted, WorkloadSubmitted
 from apportion.core.reasons import Outcome
@@ -50,6 +51,15 @@ class Ending(NamedTuple):
     exit_code: int = 0
 
 
+class Failure(NamedTuple):
+    """A start that failed: so long after its placement, who was blamed, and whether an agent said it or the limit passed."""
+
+    after_ms: int
+    nodes: tuple[str, ...]
+    said: bool
+    exit_code: int = 0
+
+
 @dataclass(slots=True)
 class Demand:
     """What is known of one workload."""
@@ -60,6 +70,7 @@ class Demand:
     saved: list[bool] = field(default_factory=list)  # when it was stopped
     seen_ms: int = 0  # most useful time that it was seen to have done
     censored: str = WAITING  # "" = its need is known
+    given_up: bool = False  # because no start succeeded
 
 
 @dataclass(slots=True)
@@ -77,6 +88,7 @@ class Attempt:
     closed_ms: int = 0
     outcome: str = ""
     end_ms: int = 0
+    failure: Failure | None = None  # of its start
 
 
 class Lags(NamedTuple):
@@ -95,6 +107,7 @@ class Recorder:
         self.asked: dict[str, Asked] = {}
         self.demand: dict[str, Demand] = {}
         self.attempts: dict[str, Attempt] = {}
+        self.idleness = Idleness()
         self._startups: list[int] = []
         self._restarts: list[int] = []
         self._stops: list[int] = []
@@ -142,8 +155,18 @@ class Recorder:
             if attempt.resume_ms and attempt.started_ms:
                 _sample(self._restarts, max(0, attempt.works_from_ms - attempt.started_ms))
         if not attempt.stop_ms:
+            self.idleness.saved(f"{event.workload}#{event.run}")
             self._of(event.workload).checkpoints_ms.append(event.progress_ms - max(attempt.saved_ms, attempt.resume_ms))
         attempt.saved_ms, attempt.saved_at_ms = event.progress_ms, time_ms
+
+    def listed(self, node: str, runs: tuple[str, ...], idle: tuple[str, ...], time_ms: int) -> None:
+        """Note which of a node's runs do nothing."""
+        self.idleness.listed(node, runs, idle, self._nodes_of, time_ms)
+
+    def _nodes_of(self, key: str) -> int:
+        """Return how many nodes a run in progress has."""
+        attempt = self.attempts.get(key)
+        return 0 if attempt is None or attempt.closed_ms else len(dict.fromkeys(piece.node for piece in attempt.pieces))
 
     def cycle(self, batch: CycleBatch) -> None:
         """Note what a cycle decided about runs."""
@@ -157,6 +180,7 @@ class Recorder:
             elif isinstance(decision, WorkloadClosed):
                 demand = self._of(decision.workload)
                 demand.censored = "" if decision.outcome in BY_ITSELF else CANCELLED
+                demand.given_up = decision.outcome == Outcome.START_FAILED.value
             elif isinstance(decision, RunStop):
                 attempt = self.attempts.get(f"{decision.workload}#{decision.run}")
                 if attempt is not None:
@@ -167,8 +191,12 @@ class Recorder:
         if attempt is None:
             return
         attempt.closed_ms, attempt.outcome, attempt.end_ms = time_ms, closed.outcome, closed.end_ms
+        if closed.outcome == Outcome.START_FAILED.value:
+            after_ms, said = closed.end_ms - attempt.placed_ms, closed.event_seq > 0
+            attempt.failure = Failure(after_ms, closed.blamed, said, closed.exit_code)
         demand = self._of(closed.workload)
         done_ms = self.progress_ms(attempt, closed.end_ms)
+        self._over(f"{closed.workload}#{closed.run}", attempt, done_ms)
         demand.seen_ms = max(demand.seen_ms, done_ms)
         if closed.outcome in BY_ITSELF:
             demand.endings.append(Ending(done_ms, closed.outcome == Outcome.SUCCEEDED.value, closed.exit_code))
@@ -178,6 +206,9 @@ class Recorder:
                 saved = attempt.saved_at_ms >= attempt.stop_ms
                 demand.saved.append(saved)
                 self._saves = [self._saves[0] + saved, self._saves[1] + 1]
+
+    def _over(self, key: str, attempt: Attempt, done_ms: int) -> None:
+        self.idleness.over(key, attempt.resume_ms, done_ms, lambda at_ms: self.progress_ms(attempt, at_ms))
 
     def progress_ms(self, attempt: Attempt, at_ms: int) -> int:
         """Return the useful time of the workload at an instant of one of its runs."""
@@ -201,12 +232,17 @@ class Recorder:
             _median(self._startups), _median(self._restarts), _median(self._stops), PPM * saves // max(1, stops)
         )
 
+    def given_up(self) -> frozenset[str]:
+        """Return the workloads that were closed because no start succeeded."""
+        return frozenset(workload for workload, demand in self.demand.items() if demand.given_up)
+
     def finish(self, end_ms: int) -> None:
         """Note how far the runs that still run at the end have come."""
         for key, attempt in self.attempts.items():
             if not attempt.closed_ms:
-                demand = self._of(key.rpartition("#")[0])
-                demand.seen_ms = max(demand.seen_ms, self.progress_ms(attempt, end_ms))
+                demand, done_ms = self._of(key.rpartition("#")[0]), self.progress_ms(attempt, end_ms)
+                demand.seen_ms = max(demand.seen_ms, done_ms)
+                self._over(key, attempt, done_ms)
 
 
 class Survival:
@@ -278,6 +314,10 @@ class Needs:
             return asked.limit_ms if part_ppm is None else max(seen_ms + 1, asked.limit_ms * part_ppm // PPM)
         need_ms = self._times.beyond(seen_ms, draw_ppm)
         return NEVER_MS if need_ms is None else need_ms
+
+    def idle(self, workload: str, progress_ms: int) -> Span | None:
+        """Return the part of its work, around that useful time, in which a workload does nothing; None where it works."""
+        return self.recorder.idleness.at(workload, progress_ms)
 
     def startup_ms(self, workload: str) -> int:
         """Return how long a start takes: as it did, else the median of all."""

@@ -33,6 +33,9 @@ from apportion.core.envelope import Record, StoredBatch, split_subject
 from apportion.core.events import (
     Event,
     NodeHeartbeat,
+    NodeJoined,
+    NodeLeft,
+    NodeUncordoned,
     RunCheckpointed,
     RunFinished,
     RunLost,
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from apportion.core.engine import Core
 
 TICK, BEAT = "clock.tick", "node.heartbeat"
+MENDING = ("node.uncordoned", "node.joined", "node.left")
 REPORTS = ("run.started", "run.checkpointed", "run.progressed", "run.finished", "run.lost")
 REPORT_TYPES = (RunStarted, RunCheckpointed, RunProgressed, RunFinished, RunLost)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnknownType, UnknownVersion)
@@ -159,6 +163,11 @@ class History:
     running: dict[str, Attempt] = field(default_factory=dict)  # runs in place at the start
     refused: dict[str, int] = field(default_factory=dict)  # reason -> how many of the range
     records: int = 0
+
+    def mended(self) -> list[tuple[int, str]]:
+        """Return when which node was put right: uncordoned, joined again or taken out."""
+        said = ((entry.time_ms, event_of(entry)) for entry in self.entries if entry.kind in MENDING)
+        return [(time_ms, event.node) for time_ms, event in said if isinstance(event, NodeUncordoned | NodeJoined | NodeLeft)]
 
     def pace(self) -> Pace:
         """Return when the leader of the range wrote ticks."""
@@ -275,6 +284,8 @@ class Reader:
         recorder = self.history.recorder
         if isinstance(event, NodeHeartbeat):
             self._heard(event.node, seq, time_ms)
+            if event.runs is not None:
+                recorder.listed(event.node, event.runs, event.idle_runs, time_ms)
             if event.runs is not None and (since_ms := self._hearing.gap_of(event.node)) is not None:
                 self._after_gap(event.node, since_ms, event.runs, time_ms)
             return event.node

@@ -35,7 +35,20 @@ def note_in_place(core: Core, recorder: Recorder) -> dict[str, Attempt]:
         attempt = attempt_of(core, at)
         running[run.keys[at]] = attempt
         recorder.began_before(name, asked, run.keys[at], attempt)
+        _note_idle(core, recorder, at)
     return running
+
+
+def _note_idle(core: Core, recorder: Recorder, row: int) -> None:
+    """Tell the recorder on which nodes of a run it does nothing, and since when."""
+    state, run = core.state, core.state.run
+    since_ms: dict[str, int] = {}
+    alloc = int(run.first_alloc[row])
+    while alloc >= 0:
+        since_ms[state.node.keys[int(state.gpu.node[int(state.alloc.gpu[alloc])])]] = int(state.alloc.idle_ms[alloc])
+        alloc = int(state.alloc.next[alloc])
+    for at_ms, node in sorted((at_ms, node) for node, at_ms in since_ms.items() if at_ms):
+        recorder.idleness.rests(run.keys[row], node, len(since_ms), at_ms)
 
 
 def attempt_of(core: Core, row: int) -> Attempt:

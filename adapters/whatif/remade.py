@@ -2,9 +2,10 @@
 
 A run *is as it was* when it is placed at the recorded instant on the recorded GPUs with the recorded progress, and nobody has
 stopped or closed it otherwise than then; its reports are those of history. Every other run is *remade*: it starts after the
-workload's usual start-up, loads its checkpoint, saves as often as it did, ends when its demand is met (``demand.Needs``),
-answers a stop as it did, and dies with its node where history says that the node lost its processes. A broken GPU ends it at
-once.
+workload's usual start-up, or fails to where its node or its workload is in trouble (``failed_starts``), loads its checkpoint,
+saves as often as it did, does nothing where its workload did nothing (``idleness``), ends when its demand is met
+(``demand.Needs``), answers a stop as it did, and dies with its node where history says that the node lost its processes. A
+broken GPU ends it at once.
 
 ``of_history`` filters the records of the range, ``until`` returns what remade runs report, ``react`` takes a cycle. Pure
 functions of the history and the decisions so far; the core's state is read to take over a run in progress, and never written.
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from apportion.adapters.whatif.beats import Item
-from apportion.adapters.whatif.demand import BY_ITSELF, Attempt, Needs
+from apportion.adapters.whatif.demand import BY_ITSELF, Attempt, Failure, Needs
+from apportion.adapters.whatif.failed_starts import FailedStarts
 from apportion.adapters.whatif.history import BEAT, REPORTS, UNREADABLE, Cycle, Entry, History, event_of
+from apportion.adapters.whatif.idleness import Span
 from apportion.adapters.whatif.in_place import attempt_of
 from apportion.core.decisions import CycleBatch, Piece, RunClosed, RunPlaced, RunStop
 from apportion.core.envelope import Whole, subject_of
@@ -35,6 +38,7 @@ from apportion.core.events import (
     RunStarted,
     encode_event,
 )
+from apportion.core.reasons import Outcome
 from apportion.core.state import schema
 from apportion.core.units import NEVER_MS
 
@@ -60,6 +64,8 @@ class Remade:
     saved_ms: int = 0
     stop_by_ms: int = 0
     token: int = 0  # rises when what was planned for it no longer holds
+    failure: Failure | None = None  # its start fails
+    failing: str = ""  # by the trouble of this node; "" = by its own
 
     def progress_ms(self, at_ms: int) -> int:
         """Return the useful time of its workload at an instant."""
@@ -97,6 +103,8 @@ class RemadeWorld:
         self._on_node: dict[str, dict[str, Remade]] = {}  # those that hold GPUs there
         self._made: set[str] = set()  # keys that were ever remade
         self._ended: dict[str, int] = {}  # workload -> runs that ended by themselves
+        self._answered: dict[str, int] = {}  # workload -> starts that succeeded, or failed by its own trouble
+        self._failing = FailedStarts(self._attempts, history.mended(), history.recorder.given_up())
         self._heap: list[tuple[int, int, str, Remade, int]] = []
         self._planned = self._said = 0
         self._out: list[Item] = []
@@ -125,6 +133,7 @@ class RemadeWorld:
         if event is None:
             return entry.body
         here = list(self._on_node.get(event.node, {}).values())
+        asleep = {run.key for run in here if run.started and self._idle(run, entry.time_ms) is not None}
         for run in here if event.gpus_down else ():
             if any(piece.node == event.node and set(piece.gpus) & set(event.gpus_down) for piece in run.pieces):
                 self._plan(entry.time_ms, "broken", run)
@@ -132,9 +141,9 @@ class RemadeWorld:
             return entry.body
         listed = [key for key in event.runs if key in self._same or (key not in self._made and key not in self._attempts)]
         listed += [run.key for run in here]
-        if tuple(listed) == event.runs:
+        idle = tuple(key for key in listed if key in event.idle_runs or key in asleep)
+        if (tuple(listed), idle) == (event.runs, event.idle_runs):
             return entry.body
-        idle = tuple(key for key in event.idle_runs if key in listed)
         beat = msgspec.structs.replace(event, runs=tuple(listed), idle_runs=idle)
         return encode_event(beat, event_id=f"{event.node}.{event.beat}", at_ms=entry.time_ms)
 
@@ -162,6 +171,10 @@ class RemadeWorld:
         out, self._out = self._out, []
         return out
 
+    def _idle(self, run: Remade, at_ms: int) -> Span | None:
+        """Return the part of its work in which a run does nothing; None when it works."""
+        return self.needs.idle(run.workload, run.progress_ms(at_ms)) if at_ms >= run.works_from_ms else None
+
     def _plan(self, at_ms: int, what: str, run: Remade) -> None:
         self._planned += 1
         heapq.heappush(self._heap, (at_ms, self._planned, what, run, run.token))
@@ -175,12 +188,15 @@ class RemadeWorld:
 
     def _happen(self, at_ms: int, what: str, run: Remade) -> None:
         if what == "start":
+            self._answer(run.workload)
             self._say(at_ms, run.pieces[0].node, RunStarted(workload=run.workload, run=run.number, node=run.pieces[0].node))
             run.started = True
             run.works_from_ms = at_ms + (self.needs.lags.restart_ms if run.resume_ms else 0)
             self._go_on(at_ms, run)
         elif what == "save":
-            self._save(at_ms, run)
+            idle = self._idle(run, at_ms)
+            if idle is None or idle.saves:
+                self._save(at_ms, run)
             self._plan(at_ms + self.needs.checkpoint_ms(run.workload), "save", run)
         elif what == "exit":
             ending = self.needs.ending(run.workload, self._ended.get(run.workload, 0))
@@ -192,6 +208,10 @@ class RemadeWorld:
             self._end(at_ms, run, "stopped", -15 if at_ms < run.stop_by_ms else -9)
         elif what == "broken":
             self._end(at_ms, run, "failed", BROKEN_EXIT)
+        elif what == "refused" and run.failure is not None:
+            if not run.failing:
+                self._answer(run.workload)
+            self._end(at_ms, run, "refused", run.failure.exit_code, run.failing)
         else:
             node = what.partition(" ")[2]
             self._say(at_ms, node, RunLost(workload=run.workload, run=run.number, node=node, detail="the node restarted"))
@@ -212,8 +232,16 @@ class RemadeWorld:
         event = RunCheckpointed(workload=run.workload, run=run.number, progress_ms=run.saved_ms)
         self._say(at_ms, run.pieces[0].node, event)
 
-    def _end(self, at_ms: int, run: Remade, outcome: Literal["succeeded", "failed", "stopped"], exit_code: int) -> None:
-        node = run.pieces[0].node
+    def _end(
+        self,
+        at_ms: int,
+        run: Remade,
+        outcome: Literal["succeeded", "failed", "stopped", "refused"],
+        exit_code: int,
+        node: str = "",
+    ) -> None:
+        """Let a run's lead, or another of its nodes, say that it is over."""
+        node = node or run.pieces[0].node
         event = RunFinished(workload=run.workload, run=run.number, node=node, outcome=outcome, exit_code=exit_code)
         self._say(at_ms, node, event)
         self._forget(run)
@@ -255,7 +283,19 @@ class RemadeWorld:
             return
         run = Remade(key, placed.workload, placed.run, placed.pieces, at_ms, placed.resume_from_ms)
         self._add(run)
-        self._plan(at_ms + max(1, self.needs.startup_ms(placed.workload)), "start", run)
+        self._begin(at_ms, run)
+
+    def _begin(self, at_ms: int, run: Remade) -> None:
+        """Plan the start of a run that was placed, or how it fails."""
+        found = self._failing.on(run.pieces, run.placed_ms)
+        if found is not None:
+            run.failing, run.failure = found
+        else:
+            run.failure = self._failing.of(run.workload, self._answered.get(run.workload, 0))
+        if run.failure is None:
+            self._plan(max(at_ms + 1, run.placed_ms + self.needs.startup_ms(run.workload)), "start", run)
+        elif run.failure.said:
+            self._plan(max(at_ms + 1, run.placed_ms + run.failure.after_ms), "refused", run)
 
     def _add(self, run: Remade) -> None:
         self._live[run.key] = run
@@ -273,9 +313,17 @@ class RemadeWorld:
         run = self._live.get(key)
         if run is not None:
             self._forget(run)
-        if self._open.pop(key, 0) is None and self._attempts[key].closed_ms != at_ms:
-            self._same.discard(key)
-            self.deviated = True
+        if self._open.pop(key, 0) is None:
+            was = self._attempts[key]
+            refused = closed.outcome == Outcome.START_FAILED.value and self._failing.own(key)
+            if refused or 0 < was.started_ms <= closed.end_ms:
+                self._answer(closed.workload)
+            if was.closed_ms != at_ms:
+                self._same.discard(key)
+                self.deviated = True
+
+    def _answer(self, workload: str) -> None:
+        self._answered[workload] = self._answered.get(workload, 0) + 1
 
     def _stopped(self, at_ms: int, key: str, stop_by_ms: int, past: Cycle | None) -> None:
         if key in self._open:
@@ -302,6 +350,8 @@ class RemadeWorld:
             saved_ms=now.saved_ms,
         )  # fmt: skip
         self._add(run)
+        if run.started:
+            self._answer(workload)
         state = self._core.state.run
         if int(state.state[row]) == schema.STOPPING:
             run.stop_by_ms = int(state.stop_by_ms[row])
@@ -309,7 +359,7 @@ class RemadeWorld:
             run.works_from_ms = now.works_from_ms or now.started_ms
             return
         if not run.started:
-            self._plan(max(at_ms + 1, now.placed_ms + self.needs.startup_ms(workload)), "start", run)
+            self._begin(at_ms, run)
             return
         restart_ms = self.needs.lags.restart_ms if now.resume_ms else 0
         run.works_from_ms = was.works_from_ms or now.works_from_ms or now.started_ms + restart_ms
