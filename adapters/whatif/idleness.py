@@ -11,6 +11,7 @@ Pure functions of what was heard, in the order of the log; they decide nothing. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apportion.core.units import NEVER_MS
@@ -24,16 +25,16 @@ class Span(NamedTuple):
     saves: bool = False
 
 
+@dataclass
 class Idleness:
     """All workloads of a range."""
 
-    def __init__(self) -> None:
-        self._resting: dict[str, dict[str, None]] = {}  # node -> runs that its last list says do nothing
-        self._where: dict[str, dict[str, None]] = {}  # run -> nodes that say so
-        self._since_ms: dict[str, int] = {}
-        self._saved: dict[str, bool] = {}
-        self._told: dict[str, list[tuple[int, int, bool]]] = {}  # instants of a run: from, until, whether it saved
-        self._spans: dict[str, list[Span]] = {}
+    _resting: dict[str, dict[str, None]] = field(default_factory=dict)  # node -> runs that its last list says do nothing
+    _where: dict[str, dict[str, None]] = field(default_factory=dict)  # run -> nodes that say so
+    _since_ms: dict[str, int] = field(default_factory=dict)
+    _saved: dict[str, bool] = field(default_factory=dict)
+    _told: dict[str, list[tuple[int, int, bool]]] = field(default_factory=dict)  # instants of a run: from, until, did it save
+    _spans: dict[str, list[Span]] = field(default_factory=dict)
 
     def listed(self, node: str, runs: tuple[str, ...], idle: tuple[str, ...], nodes: Callable[[str], int], time_ms: int) -> None:
         """Take what a node says of its runs; ``nodes`` tells how many a run has, 0 where there is no such run."""
