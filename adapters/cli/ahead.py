@@ -14,7 +14,7 @@ from apportion.adapters.cli.deciding import known_of
 from apportion.adapters.cli.failure import FAILED, Failure
 from apportion.adapters.cli.output import Answer, AsOf
 from apportion.adapters.cli.showing import counting
-from apportion.adapters.cli.telling import piece_words, refusal_words
+from apportion.adapters.cli.telling import named_in, piece_words, refusal_words
 from apportion.adapters.cli.verbs import WritePlace, use_kernels
 from apportion.adapters.text import render
 from apportion.adapters.text.wording import words_of
@@ -43,7 +43,7 @@ async def dry_run(source: Opened, place: WritePlace, event: WorkloadSubmitted, o
     if event.service is not None:
         asked = look_ahead(core, event, place.principal, ahead_ms=SOON_MS)
         if asked.refusal is not None:
-            _refuse(asked, options)
+            _refuse(asked, options, event)
         answer.lines += ["", "it would be accepted; how many replicas it has follows its traffic, which is not foretold here"]
         return answer
     bases: list[Basis] = ["limits", "forecast"] if has_forecasts(core) else ["limits"]
@@ -52,18 +52,18 @@ async def dry_run(source: Opened, place: WritePlace, event: WorkloadSubmitted, o
         for basis in bases:
             found.append(look_ahead(core, event, place.principal, basis=basis, progress=show))
             if found[-1].refusal is not None:
-                _refuse(found[-1], options)
+                _refuse(found[-1], options, event)
     answer.lines += ["", *(line for one in found for line in lines_of(one, event))]
     answer.document |= {"ahead": [document_of(one) for one in found]}
     answer.as_of = AsOf(core.seq, core.time_ms)
     return answer
 
 
-def _refuse(found: Ahead, options: Mapping[str, str]) -> None:
+def _refuse(found: Ahead, options: Mapping[str, str], event: WorkloadSubmitted) -> None:
     import msgspec
 
     decision = msgspec.to_builtins(found.refusal)
-    what, do = refusal_words(decision, options)
+    what, do = refusal_words(decision, options, named_in(event))
     raise Failure(FAILED, f"it would be refused: {what}", do, decision=decision, dry_run=True)
 
 

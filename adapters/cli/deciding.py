@@ -16,7 +16,7 @@ from apportion.adapters.cli.asking import Opened
 from apportion.adapters.cli.failure import FAILED, Failure, unreachable
 from apportion.adapters.cli.output import Answer, AsOf, write_lines
 from apportion.adapters.cli.publishing import event_document, now_ms
-from apportion.adapters.cli.telling import REFUSING, decision_lines, refusal_words
+from apportion.adapters.cli.telling import REFUSING, decision_lines, named_in, refusal_words
 from apportion.adapters.cli.verbs import WritePlace
 from apportion.adapters.text import render
 
@@ -37,6 +37,7 @@ class Outcome:
     as_of: AsOf | None = None
     detached: bool = False
     options: Mapping[str, str] = field(default_factory=dict)  # of the verb, by field of the event
+    named: Mapping[str, str] = field(default_factory=dict)  # what the event names, by its field
 
     @property
     def refusal(self) -> dict[str, Any] | None:
@@ -71,7 +72,7 @@ class Outcome:
             **({"as_of": self.as_of.document()} if self.as_of else {}),
         }
         if refusal is not None:
-            what, do = refusal_words(refusal, self.options)
+            what, do = refusal_words(refusal, self.options, self.named)
             raise Failure(FAILED, f"{subject}: refused: {what}", do, decision=refusal, event_seq=self.seq)
         code = 0 if self.decided or self.detached else FAILED
         return Answer(lines=self.lines(subject), document=document, as_of=self.as_of, code=code)
@@ -112,7 +113,7 @@ async def send(
     if place.detach:
         return Outcome(ack.seq, event_type, decided=False, detached=True)
     outcome = await outcome_of(source, ack.seq, event_type, place.timeout_ms, workload=workload)
-    outcome.options = options
+    outcome.options, outcome.named = options, named_in(event)
     return outcome
 
 

@@ -23,7 +23,7 @@ def nearest(wrong: str, known: Iterable[str], what: str, where: str) -> Failure:
     if near:
         do = f"did you mean {' or '.join(near)}? ({where})"
     elif names and len(names) <= 8:
-        do = f"there are {', '.join(names)} ({where})"
+        do = f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)} ({where})"
     else:
         do = where
     return usage(f"there is no {what} {wrong!r}", do)

@@ -7,16 +7,28 @@ what a decision says beside its reason.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apportion.adapters.text import render
 from apportion.adapters.text.wording import words_of
 
+if TYPE_CHECKING:
+    from apportion.core.events import Event
+
 REFUSING = ("rejected", "workload.rejected")
 
 
-def refusal_words(decision: dict[str, Any], options: Mapping[str, str] | None = None) -> tuple[str, str]:
+def named_in(event: Event) -> dict[str, str]:
+    """Return what an event names, by its field: pools, a budget, a workload. The refusal of a submission tells the field only."""
+    found = {name: getattr(event, name, "") for name in ("pools", "budget", "workload")}
+    return {name: value if isinstance(value, str) else ", ".join(value) for name, value in found.items()}
+
+
+def refusal_words(
+    decision: dict[str, Any], options: Mapping[str, str] | None = None, named: Mapping[str, str] | None = None
+) -> tuple[str, str]:
     """Return ``(sentence, action)`` of a refusing decision; ``options`` names the option behind each field."""
+    decision = {"entity": (named or {}).get(str(decision.get("field", "")), ""), **decision}
     numbers = {
         name: render.clean(value) if isinstance(value, str) else value
         for name, value in decision.items()
@@ -24,7 +36,10 @@ def refusal_words(decision: dict[str, Any], options: Mapping[str, str] | None = 
     }
     field = str(numbers.get("field") or "")
     numbers["field"] = (options or {}).get(field, f"field {field}") if field else ""
-    numbers.update(decision.get("numbers") or {})
+    told = decision.get("numbers") or {}
+    if not told.get("largest_node_milli", 1):  # no node has what is wished for, so there is nothing to count
+        told = {}
+    numbers.update(told)
     sentence, action = words_of("refusal", str(decision["reason"]), numbers)
     shown = str(numbers["field"])
     return sentence + (f" ({shown})" if shown and shown not in sentence else ""), action

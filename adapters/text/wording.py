@@ -99,7 +99,7 @@ REFUSAL: dict[Enum, Words] = {
         "ask for fewer GPUs, spread them over more nodes (--nodes), wish for less, or name another pool (--pool)",
     ),
     R.BAD_SHAPE: Words(
-        "the GPUs cannot be laid out this way[: {detail}]",
+        "the GPUs cannot be laid out this way[: {detail}][, of {node_milli} each]",
         "ask for a number of GPUs that divides over the nodes; a fraction of a GPU fits on one node only",
     ),
     R.MIN_RUNTIME_ABOVE_CAP: Words(

@@ -19,6 +19,7 @@ from apportion.adapters.processes.home import Home
 from apportion.adapters.text import render
 from apportion.core.decisions import AnyDecision
 from apportion.core.envelope import encode
+from apportion.core.events import WorkloadSubmitted
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -181,3 +182,33 @@ def test_totals_are_sums_of_what_is_shown() -> None:
 
     shown = [float(line.split()[-1]) for line in out.getvalue().splitlines()[1:]]
     assert round(sum(shown[:-1]), 1) == shown[-1]
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "field", "numbers", "said"),
+    [
+        ({"pools": ("moon", "sun")}, "unknown_pool", "pools", {}, "there is no pool moon, sun (--pools)"),
+        ({"budget": "lab"}, "budget_not_leaf", "budget", {}, "budget lab has budgets below it, and workloads charge leaves only"),
+        ({}, "duplicate", "workload", {}, "w exists already"),
+        ({}, "bad_shape", "gpus_milli", {"node_milli": 8_000}, "whole nodes, of 8 GPUs each (--gpus_milli)"),
+        (
+            {}, "never_fits", "labels", {"nodes_able": 0, "nodes_needed": 1, "largest_node_milli": 0, "largest_milli": 0},
+            "no pool named has, or ever had, nodes for this shape (--labels)",
+        ),
+        (
+            {}, "never_fits", "gpus_milli", {"nodes_able": 1, "nodes_needed": 2, "largest_node_milli": 8_000},
+            "it needs 2 such nodes of 1 there are; the largest node has 8 GPUs",
+        ),
+    ],
+)  # fmt: skip
+def test_the_refusal_of_a_submission_names_what_was_asked_for(
+    event: dict[str, Any], reason: str, field: str, numbers: dict[str, int], said: str
+) -> None:
+    asked = WorkloadSubmitted(**{"workload": "w", "budget": "b", "pools": ("p",), "gpus_milli": 9_000, **event})
+    detail = "not a multiple of whole nodes" if reason == "bad_shape" else ""
+    decision = {"type": "workload.rejected", "reason": reason, "field": field, "detail": detail, "numbers": numbers}
+
+    sentence, _action = telling.refusal_words(decision, {field: f"--{field}"}, telling.named_in(asked))
+
+    assert said in sentence
+    assert not re.search(r"\b0 (GPUs|there)", sentence)
