@@ -13,7 +13,7 @@ processor time, and of that a half is ``Core`` (folding a quarter, deciding a qu
 world; the verifier needs a quarter, projector and server the rest. So verifying and projecting while playing costs no wall
 time on two cores; doing it afterwards would add both. What helped, by profile: no acknowledgement per event (a third of
 this process), one write per minute, followers in steps of a second instead of cycle by cycle (half of each follower), the
-verifier started after the first cycles so that kernels are compiled once.
+kernels compiled before by a process that ends (``rehearsal``), so that none of these holds a compiler.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from apportion.adapters.demo.report import build
 from apportion.adapters.demo.setting import MARK, DemoOptions, DemoRefused, claim, story
 from apportion.adapters.demo.troupe import Follower
 from apportion.adapters.past.snapshots import DiskSnapshots
+from apportion.adapters.processes.compiling import compile_kernels, is_needed
 from apportion.adapters.processes.home import Home
 from apportion.adapters.service.scheduler import SchedulerService
 from apportion.adapters.service.warming import warm_horizon
@@ -53,7 +54,6 @@ __all__ = ["DemoOptions", "DemoRefused", "play", "run_demo"]
 
 CYCLE_MS = 60_000
 ANSWER_S = 300.0  # no cycle takes so long, not even one that compiles
-VERIFY_FROM = 120  # cycles
 
 
 async def play(options: DemoOptions) -> dict[str, Any]:
@@ -65,8 +65,9 @@ async def play(options: DemoOptions) -> dict[str, Any]:
     began_s = time.monotonic()
     jobs, world_options = story(options)
     home = claim(options)
+    await _compiled(options)
     if options.realtime:
-        await asyncio.to_thread(warm_horizon)  # before the server waits for who compiles
+        await asyncio.to_thread(warm_horizon)  # loads what is compiled, before the server waits for who does
     server = EmbeddedServer(home, sync="relaxed")
     await asyncio.to_thread(server.start)
     try:
@@ -82,6 +83,20 @@ async def play(options: DemoOptions) -> dict[str, Any]:
         return document
     finally:
         await asyncio.to_thread(server.stop)
+
+
+async def _compiled(options: DemoOptions) -> None:
+    """Have the kernels compiled before play and verifier would each do it, and say so: it takes longer than most plays."""
+    if not is_needed(plans=options.realtime):
+        return
+    say = (lambda _text: None) if options.quiet else _say
+    say("compiling kernels, once per version: ")
+    say(f"{await compile_kernels(plans=options.realtime):.0f} s\n")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def run_demo(options: DemoOptions) -> dict[str, Any]:
@@ -133,7 +148,8 @@ class _Stage:
             running = asyncio.create_task(service.run())
             running.add_done_callback(self._on_end)
             try:
-                await self._projector.start()
+                for follower in self._followers:
+                    await follower.start()
                 with board:
                     ready = asyncio.create_task(service.ready.wait())
                     await asyncio.wait((ready, running), return_when=asyncio.FIRST_COMPLETED)
@@ -146,7 +162,6 @@ class _Stage:
                     if interrupted.is_set():
                         self._say_stopped(service.core.seq)
                         raise KeyboardInterrupt
-                    await self._verifier.start()  # unless it has
                     await self._catch_up(service.core.seq, board, interrupted)
             finally:
                 service.stop()
@@ -186,8 +201,6 @@ class _Stage:
                     "the connection lost some, or somebody else publishes here; play again, in a directory of its own"
                 )
             world.react(last)
-            if number == VERIFY_FROM:
-                await self._verifier.start()  # later than the first cycles: what they compiled, it only loads
             for follower in self._followers:
                 follower.check()
             board.show(world.now_ms, published, number, [follower.progress.seq for follower in self._followers])

@@ -29,6 +29,7 @@ from apportion.adapters.local import opening
 from apportion.adapters.local.children import Child, ended_with
 from apportion.adapters.local.names import host_node, user_principal
 from apportion.adapters.processes import ending
+from apportion.adapters.processes.compiling import compile_kernels, is_needed
 from apportion.adapters.processes.home import DEFAULT_DIR, Home
 from apportion.adapters.text import render
 from apportion.core.errors import ApportionError
@@ -137,6 +138,8 @@ class Tree:
     async def run(self, stopping: asyncio.Event) -> None:
         """Start everything, keep it running until ``stopping``, end everything."""
         self._home.logs.mkdir(parents=True, exist_ok=True)
+        if not await self._compiled(stopping):
+            return
         await asyncio.to_thread(self._server.start)
         self._tell(f"{'server':<12} pid {self._server.pid}  {self._server.url}")
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait(), name="stop")]
@@ -153,6 +156,17 @@ class Tree:
                 tasks = [task for task in tasks if task not in done]
         finally:
             await self._end(tasks)
+
+    async def _compiled(self, stopping: asyncio.Event) -> bool:
+        """Have the kernels compiled, so that the first job does not wait for it; False when that was given up."""
+        if is_needed():
+            self._tell(f"{'kernels':<12} compiling, once per version; about a minute")
+            compiled = await ending.until_stopped(stopping, compile_kernels())
+            if compiled is None:
+                self._tell(f"{'kernels':<12} not compiled; the next start begins with it")
+                return False
+            self._tell(f"{'kernels':<12} compiled in {compiled.result():.0f} s")
+        return True
 
     async def _open(self) -> None:
         gpu_class = "simulated" if self._options.gpus is not None else "nvidia"

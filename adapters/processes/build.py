@@ -46,10 +46,17 @@ def _sources(folder: Path, pattern: str) -> list[Path]:
 
 def keep_kernels_apart() -> None:
     """Point numba's cache at this build's own directory, for this process and its children."""
-    if "NUMBA_CACHE_DIR" in os.environ:
-        return
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        os.environ["NUMBA_CACHE_DIR"] = str(kernels_directory())
+
+
+def kernels_directory() -> Path:
+    """Return where the processes of this build keep machine code."""
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    if named:
+        return Path(named)
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apportion"
-    os.environ["NUMBA_CACHE_DIR"] = str(root / f"kernels-{build_id()}")
+    return root / f"kernels-{build_id()}"
 
 
 def is_kept(kernel: str) -> bool:
