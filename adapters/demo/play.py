@@ -53,6 +53,7 @@ from apportion.core.errors import ApportionError
 __all__ = ["DemoOptions", "DemoRefused", "play", "run_demo"]
 
 CYCLE_MS = 60_000
+VERIFY_FROM = 120  # cycles; before there is little to derive
 ANSWER_S = 300.0  # no cycle takes so long, not even one that compiles
 
 
@@ -148,8 +149,7 @@ class _Stage:
             running = asyncio.create_task(service.run())
             running.add_done_callback(self._on_end)
             try:
-                for follower in self._followers:
-                    await follower.start()
+                await self._projector.start()
                 with board:
                     ready = asyncio.create_task(service.ready.wait())
                     await asyncio.wait((ready, running), return_when=asyncio.FIRST_COMPLETED)
@@ -162,6 +162,7 @@ class _Stage:
                     if interrupted.is_set():
                         self._say_stopped(service.core.seq)
                         raise KeyboardInterrupt
+                    await self._verifier.start()  # unless it has
                     await self._catch_up(service.core.seq, board, interrupted)
             finally:
                 service.stop()
@@ -201,6 +202,8 @@ class _Stage:
                     "the connection lost some, or somebody else publishes here; play again, in a directory of its own"
                 )
             world.react(last)
+            if number == VERIFY_FROM:
+                await self._verifier.start()
             for follower in self._followers:
                 follower.check()
             board.show(world.now_ms, published, number, [follower.progress.seq for follower in self._followers])

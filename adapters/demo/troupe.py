@@ -36,7 +36,9 @@ class Follower:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the process; its own words go to ``logs/demo-<name>.log``."""
+        """Start the process, unless it was; its own words go to ``logs/demo-<name>.log``."""
+        if self._process is not None:
+            return
         self._home.logs.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
