@@ -163,7 +163,12 @@ def main() -> int:
     Processes that run on have handlers of their own.
     """
     signal.signal(signal.SIGTERM, _interrupt)
-    return run(sys.argv[1:])
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        from apportion.adapters.cli.interrupting import leave
+
+        leave()
+    return code
 
 
 def _interrupt(_number: int, _frame: object) -> None:

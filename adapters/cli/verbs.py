@@ -241,11 +241,11 @@ def command_of(
     ]
 
     def command(**given: Any) -> int:
-        import asyncio
+        from apportion.adapters.cli import interrupting
 
         place = make_place(given)
         answer = function(place, **{name: given[name] for name in own_names})
-        return finish(answer if isinstance(answer, Answer) else asyncio.run(answer), place)
+        return finish(answer if isinstance(answer, Answer) else interrupting.run(answer), place)
 
     command.__name__, command.__doc__, command.__module__ = function.__name__, function.__doc__, function.__module__
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # typer reads it
