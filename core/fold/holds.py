@@ -19,12 +19,14 @@ from apportion.core.state.state import State
 
 def hold(state: State, workload: int, pieces: tuple[Piece, ...], why: int) -> None:
     """Hold these GPUs for a workload and no others; none: it has nothing held."""
+    table, held_by = state.workload.cells, state.gpu.cells.held_by
     drop_hold(state, workload)
     for gpu in gpu_rows(state, pieces):
-        check(int(state.gpu.held_by[gpu]) == 0, state.counters.seq, f"GPU row {gpu} is held twice")
-        state.gpu.held_by[gpu] = workload + 1
-    state.workload.hold[workload] = why if pieces else schema.HOLD_NONE
-    state.workload.proposed[workload] = 0
+        if held_by[gpu]:
+            check(False, state.counters.seq, f"GPU row {gpu} is held twice")
+        held_by[gpu] = workload + 1
+    table.hold[workload] = why if pieces else schema.HOLD_NONE
+    table.proposed[workload] = 0
 
 
 def reserved(state: State, decision: GpusReserved) -> None:

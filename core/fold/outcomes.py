@@ -141,17 +141,15 @@ def _explained_all(state: State, decisions: list[PendingExplained]) -> None:
 
 
 def _stop(state: State, run: int, cause: int, stop_by_ms: int, seq: int) -> None:
-    state.run.state[run] = schema.STOPPING
-    state.run.stop_cause[run] = cause
-    state.run.stop_by_ms[run] = stop_by_ms
-    state.run.stop_seq[run] = seq
+    cells = state.run.cells
+    cells.state[run], cells.stop_cause[run], cells.stop_by_ms[run], cells.stop_seq[run] = schema.STOPPING, cause, stop_by_ms, seq
 
 
 def _preempted(state: State, decision: RunPreempted) -> None:
     run = _run(state, decision.workload, decision.run)
     _stop(state, run, schema.STOP_PREEMPT, decision.grace_until_ms, state.counters.seq)
     taker = _workload(state, decision.certificate.beneficiary)
-    state.budget.took_ms[int(state.workload.budget[taker])] = state.counters.time_ms
+    state.budget.cells.took_ms[state.workload.cells.budget[taker]] = state.counters.time_ms
 
 
 def _cancelled(state: State, decision: RunCancelled) -> None:

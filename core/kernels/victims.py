@@ -18,86 +18,76 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
+from apportion.core.kernels.targets import COSTS, NONE_LEFT
+
 I64 = NDArray[np.int64]
 
-NONE_LEFT = 1 << 60
+# as in ``effects``
+BUILT_ON = {
+    "bare": "6b2fd7db475f", "targets": "cd241677eaa7"
+}  # fmt: skip
+
+TARGET, ITEM, DEPTH, MISSING, VICTIMS, MARKS, FRAME = range(7)  # of a frame, and how many
 
 
-@njit(cache=True)
-def _less(a: I64, b: I64) -> bool:
-    for k in range(len(a)):
-        if a[k] != b[k]:
-            return a[k] < b[k]
+@bare
+def _less(spent: I64, top: int, best: I64) -> bool:
+    for k in range(COSTS):
+        if spent[top, k] != best[k]:
+            return spent[top, k] < best[k]
+    return False
+
+
+@bare
+def _below(bound: I64, top: int, ahead: I64, begin: int, end: int, best: I64) -> bool:
+    """Tell whether what is spent at least, and what the targets from ``begin`` to ``end`` cost at least, is below the best plan."""
+    for k in range(COSTS):
+        least = bound[top, k] + ahead[end, k] - ahead[begin, k]
+        if least != best[k]:
+            return least < best[k]
     return False
 
 
 @njit(cache=True)
 def _ahead(targets: int, order: I64, floor: I64) -> I64:
     """Return the sums of the least costs of the targets before each position."""
-    sums = np.empty((targets + 1, floor.shape[1]), dtype=np.int64)
+    sums = np.empty((targets + 1, COSTS), dtype=np.int64)
     sums[0] = 0
     for position in range(targets):
-        for k in range(floor.shape[1]):  # written out: an expression over arrays makes a new one each time
+        for k in range(COSTS):  # written out: an expression over arrays makes a new one each time
             sums[position + 1, k] = sums[position, k] + floor[order[position], k]
     return sums
 
 
 @njit(cache=True)
-def _gives(targets: int, order: I64, first: I64, count: I64, item_entry: I64, item_gain: I64) -> I64:
+def _gives(targets: int, begin: I64, number: I64, item_entry: I64, item_gain: I64) -> I64:
     """Return per item what it and those after it on its target give."""
     gives = np.zeros(len(item_entry) + 1, dtype=np.int64)
     for position in range(targets):
-        start, later = first[order[position]], 0
-        for i in range(start + count[order[position]] - 1, start - 1, -1):
+        later = 0
+        for i in range(begin[position] + number[position] - 1, begin[position] - 1, -1):
             later += item_gain[item_entry[i]]
             gives[i] = later
     return gives
 
 
-@njit(cache=True)
-def _take(
-    entry: int, entry_next: I64, alloc_run: I64, cost: I64, share: I64, leaf: I64, milli: I64, room: I64, taken: I64, victims: I64,
-    tally: I64, given: I64, smallest: I64, small_before: I64, spent: I64, bound: I64,
-) -> bool:  # fmt: skip
-    """Add an item's runs to the plan; False when a leaf gives more than it may. ``tally`` = (victims, their milli-GPU)."""
-    allowed = True
-    while entry >= 0:
-        run = alloc_run[entry]
-        for k in range(len(bound)):
-            bound[k] += share[run, k]
-        if taken[run] == 0:
-            taken[run] = 1
-            victims[tally[0]] = run
-            for k in range(len(spent)):
-                spent[k] += cost[run, k]
-            tally[1] += milli[run]
-            y = leaf[run]
-            if y >= 0:
-                small_before[tally[0]] = smallest[y]
-                given[y] += milli[run]
-                smallest[y] = min(smallest[y], milli[run])
-                allowed = allowed and 2 * given[y] - smallest[y] < room[y]
-            tally[0] += 1
-        entry = entry_next[entry]
-    return allowed
+@bare
+def _shares_are_costs(begin: I64, number: I64, item_entry: I64, entry_next: I64, alloc_run: I64, cost: I64, share: I64) -> bool:
+    """Tell whether each run is on one target only: then what is spent at least is what is spent."""
+    for position in range(len(begin)):
+        for i in range(begin[position], begin[position] + number[position]):
+            entry = item_entry[i]
+            while entry >= 0:
+                run = alloc_run[entry]
+                for k in range(COSTS):
+                    if cost[run, k] != share[run, k]:
+                        return False
+                entry = entry_next[entry]
+    return True
 
 
-@njit(cache=True)
-def _give_back(
-    until: int, leaf: I64, milli: I64, taken: I64, victims: I64, tally: I64, given: I64, smallest: I64, small_before: I64
-) -> None:
-    """Take the last victims out of the plan until ``until`` are left."""
-    while tally[0] > until:
-        tally[0] -= 1
-        run = victims[tally[0]]
-        taken[run] = 0
-        tally[1] -= milli[run]
-        if leaf[run] >= 0:
-            given[leaf[run]] -= milli[run]
-            smallest[leaf[run]] = small_before[tally[0]]
-
-
-@njit(cache=True)
+@bare
 def _largest(count: int, victims: I64, milli: I64) -> int:
     largest = 0
     for v in range(count):
@@ -105,18 +95,107 @@ def _largest(count: int, victims: I64, milli: I64) -> int:
     return largest
 
 
-@njit(cache=True)
-def _note(spent: I64, bound: I64, top: int, at_cost: I64, at_bound: I64) -> None:
-    for k in range(len(spent)):
-        at_cost[top, k], at_bound[top, k] = spent[k], bound[k]
+@bare
+def _walk(
+    wanted: int, targets: int, class_of: I64, missing: I64, begin: I64, number: I64, gives: I64, item_entry: I64, item_gain: I64,
+    entry_next: I64, alloc_run: I64, cost: I64, share: I64, leaf: I64, milli: I64, room: I64, needed: int, widest: int, limit: int,
+    best: I64, chosen: I64, ahead: I64, spent: I64, bound: I64, alike: bool, taken: I64, victims: I64, given: I64, smallest: I64,
+    small_before: I64, frames: I64, marked: I64, marks: I64,
+) -> int:  # fmt: skip
+    """Do as ``search`` says, with targets by their position in its order.
 
-
-@njit(cache=True)
-def _most_items(targets: int, order: I64, count: I64) -> int:
-    most = 0
-    for position in range(targets):
-        most = max(most, count[order[position]])
-    return most
+    A loop of its own that counts no references: ten thousands of steps are taken for a gang. Row ``top`` of ``spent``, and of
+    ``bound`` where shares are no costs, is what the items taken so far cost; giving the last one back goes a row up.
+    """
+    top, steps, depth, t, j, gone, gone_milli, marked_count, found = 0, 0, 0, 0, 0, 0, 0, 0, False
+    left = missing[0] if targets > 0 else 0
+    fresh, known = True, False  # nothing of the target is taken; it is known to be below the best plan
+    while True:
+        while t + (wanted - depth) <= targets:
+            if fresh and j == 0:
+                if class_of[t] >= 0 and marked[class_of[t]] == 1:
+                    t, known = t + 1, False
+                    left = missing[t] if t < targets else 0
+                    continue
+                if not known and not _below(bound, top, ahead, t, t + wanted - depth, best):
+                    break
+            known = False
+            if j < number[t] and gives[begin[t] + j] >= left:
+                steps += 1
+                if steps > limit:
+                    return steps if found else -steps
+                # take the item
+                entry, allowed, after = item_entry[begin[t] + j], True, top + 1
+                rest = left - item_gain[entry]
+                frames[top, TARGET], frames[top, ITEM], frames[top, DEPTH], frames[top, MISSING] = t, j, depth, left
+                frames[top, VICTIMS], frames[top, MARKS] = gone, marked_count
+                for k in range(COSTS):
+                    spent[after, k] = spent[top, k]
+                    if not alike:
+                        bound[after, k] = bound[top, k]
+                while entry >= 0:
+                    run = alloc_run[entry]
+                    if not alike:
+                        for k in range(COSTS):
+                            bound[after, k] += share[run, k]
+                    if taken[run] == 0:
+                        taken[run], victims[gone] = 1, run
+                        for k in range(COSTS):
+                            spent[after, k] += cost[run, k]
+                        gone_milli += milli[run]
+                        y = leaf[run]
+                        if y >= 0:
+                            small_before[gone] = smallest[y]
+                            given[y] += milli[run]
+                            smallest[y] = min(smallest[y], milli[run])
+                            allowed = allowed and 2 * given[y] - smallest[y] < room[y]
+                        gone += 1
+                    entry = entry_next[entry]
+                top = after
+                allowed = allowed and gone_milli <= needed + widest and (alike or _less(spent, top, best))
+                # what is still missing on this target costs something too; not counted
+                allowed = allowed and _below(bound, top, ahead, t + 1, min(targets, t + wanted - depth), best)
+                if allowed and rest <= 0 and depth + 1 == wanted:
+                    if gone_milli <= needed + _largest(gone, victims, milli):
+                        for k in range(COSTS):
+                            best[k] = spent[top, k]
+                        for run in range(len(chosen)):
+                            chosen[run] = taken[run]
+                        found = True
+                    allowed = False
+                if not allowed:
+                    break
+                left, j, fresh = rest, j + 1, False
+                if rest <= 0:
+                    depth, t, j, fresh, known = depth + 1, t + 1, 0, True, True
+                    left = missing[t] if t < targets else 0
+                continue
+            if fresh:
+                if class_of[t] >= 0 and marked[class_of[t]] == 0:
+                    marked[class_of[t]] = 1
+                    marks[marked_count] = class_of[t]
+                    marked_count += 1
+                t, j = t + 1, 0
+                left = missing[t] if t < targets else 0
+                continue
+            break
+        if top == 0:
+            return steps if found else -steps
+        # give the last item back and go on behind it
+        top -= 1
+        t, j, depth, left = frames[top, TARGET], frames[top, ITEM] + 1, frames[top, DEPTH], frames[top, MISSING]
+        fresh, known = top == 0 or frames[top - 1, TARGET] != t, False
+        while marked_count > frames[top, MARKS]:
+            marked_count -= 1
+            marked[marks[marked_count]] = 0
+        while gone > frames[top, VICTIMS]:
+            gone -= 1
+            run = victims[gone]
+            taken[run] = 0
+            gone_milli -= milli[run]
+            if leaf[run] >= 0:
+                given[leaf[run]] -= milli[run]
+                smallest[leaf[run]] = small_before[gone]
 
 
 @njit(cache=True)
@@ -133,90 +212,17 @@ def search(
     cost within each target. ``leaf`` of a run is -1 when its budget does not matter (idle cycles). ``needed[0]`` is what the
     beneficiary asks for, ``needed[1]`` the largest run that may go. ``room[leaf]`` is 2 * (running - allowance).
     """
-    costs, runs = cost.shape[1], len(leaf)
-    ahead = _ahead(targets, order, floor)
-    gives = _gives(targets, order, first, count, item_entry, item_gain)
-    taken = np.zeros(runs, dtype=np.int64)
-    given = np.zeros(len(room), dtype=np.int64)
-    # per frame: one item taken
-    depth_most = 1 + min(len(item_entry), wanted * _most_items(targets, order, count))
-    at_target, at_item = np.zeros(depth_most, dtype=np.int64), np.zeros(depth_most, dtype=np.int64)
-    at_depth, at_missing = np.zeros(depth_most, dtype=np.int64), np.zeros(depth_most, dtype=np.int64)
-    at_marks = np.zeros(depth_most, dtype=np.int64)
-    at_cost, at_bound = np.zeros((depth_most, costs), dtype=np.int64), np.zeros((depth_most, costs), dtype=np.int64)
-    victims, at_victims = np.zeros(runs + 1, dtype=np.int64), np.zeros(depth_most, dtype=np.int64)
-    small_before = np.zeros(runs + 1, dtype=np.int64)
-    smallest = np.full(len(room), NONE_LEFT, dtype=np.int64)
-    marked, marks = np.zeros(len(class_of), dtype=np.int64), np.zeros(targets + 1, dtype=np.int64)
-    marked_count = 0
-    found = False
-    spent, bound, sums = np.zeros(costs, dtype=np.int64), np.zeros(costs, dtype=np.int64), np.zeros(costs, dtype=np.int64)
-    tally = np.zeros(2, dtype=np.int64)
-    top, steps, depth, t, j = 0, 0, 0, 0, 0
-    left = missing[order[0]] if targets > 0 else 0
-    while True:
-        while t + (wanted - depth) <= targets:
-            target = order[t]
-            fresh = top == 0 or at_target[top - 1] != t
-            if fresh and j == 0:
-                if class_of[target] >= 0 and marked[class_of[target]] == 1:
-                    t += 1
-                    left = missing[order[t]] if t < targets else 0
-                    continue
-                for k in range(costs):
-                    sums[k] = bound[k] + ahead[t + wanted - depth, k] - ahead[t, k]
-                if not _less(sums, best):
-                    break
-            if j < count[target] and gives[first[target] + j] >= left:
-                steps += 1
-                if steps > limit:
-                    return steps if found else -steps
-                # take the item
-                _note(spent, bound, top, at_cost, at_bound)
-                at_victims[top] = tally[0]
-                allowed = _take(
-                    item_entry[first[target] + j], entry_next, alloc_run, cost, share, leaf, milli, room, taken, victims, tally,
-                    given, smallest, small_before, spent, bound,
-                )  # fmt: skip
-                allowed = allowed and tally[1] <= needed[0] + needed[1] and _less(spent, best)
-                rest = left - item_gain[item_entry[first[target] + j]]
-                if allowed:
-                    open_ = wanted - depth - 1
-                    for k in range(costs):
-                        sums[k] = bound[k] + ahead[min(targets, t + 1 + open_), k] - ahead[t + 1, k]
-                    # what is still missing on this target costs something too; not counted
-                    allowed = _less(sums, best)
-                if allowed and rest <= 0 and depth + 1 == wanted:
-                    if tally[1] <= needed[0] + _largest(tally[0], victims, milli):
-                        best[:], chosen[:], found = spent, taken, True
-                    allowed = False
-                at_target[top], at_item[top], at_depth[top], at_missing[top] = t, j, depth, left
-                at_marks[top] = marked_count
-                top += 1
-                if not allowed:
-                    break
-                left, j = rest, j + 1
-                if rest <= 0:
-                    depth, t, j = depth + 1, t + 1, 0
-                    left = missing[order[t]] if t < targets else 0
-                continue
-            if fresh:
-                if class_of[target] >= 0 and marked[class_of[target]] == 0:
-                    marked[class_of[target]] = 1
-                    marks[marked_count] = class_of[target]
-                    marked_count += 1
-                t, j = t + 1, 0
-                left = missing[order[t]] if t < targets else 0
-                continue
-            break
-        if top == 0:
-            return steps if found else -steps
-        # give the last item back and go on behind it
-        top -= 1
-        t, j, depth, left = at_target[top], at_item[top] + 1, at_depth[top], at_missing[top]
-        while marked_count > at_marks[top]:
-            marked_count -= 1
-            marked[marks[marked_count]] = 0
-        _give_back(at_victims[top], leaf, milli, taken, victims, tally, given, smallest, small_before)
-        for k in range(costs):
-            spent[k], bound[k] = at_cost[top, k], at_bound[top, k]
+    runs, begin, number, most = len(leaf), first[order], count[order], 0
+    for items in number:
+        most = max(most, items)
+    frames = 2 + min(len(item_entry), wanted * most)  # one per item taken
+    alike = _shares_are_costs(begin, number, item_entry, entry_next, alloc_run, cost, share)
+    spent = np.zeros((frames, COSTS), dtype=np.int64)
+    bound = spent if alike else np.zeros((frames, COSTS), dtype=np.int64)
+    return _walk(
+        wanted, targets, class_of[order], missing[order], begin, number, _gives(targets, begin, number, item_entry, item_gain),
+        item_entry, item_gain, entry_next, alloc_run, cost, share, leaf, milli, room, needed[0], needed[1], limit, best, chosen,
+        _ahead(targets, order, floor), spent, bound, alike, np.zeros(runs, dtype=np.int64), np.empty(runs, dtype=np.int64),
+        np.zeros(len(room), dtype=np.int64), np.full(len(room), NONE_LEFT), np.empty(runs, dtype=np.int64),
+        np.empty((frames, FRAME), dtype=np.int64), np.zeros(len(class_of), dtype=np.int64), np.empty(targets, dtype=np.int64),
+    )  # fmt: skip

@@ -27,40 +27,57 @@ def write_plan(
     state: State, emit: Emit, shares: Shares, workload: int, victims: list[int], gpus: list[int], numbers: Numbers
 ) -> None:
     """Write that ``victims`` (run rows, in order) must stop so that ``workload`` starts on ``gpus`` (rows)."""
-    table, run, now_ms = state.workload, state.run, state.counters.time_ms
-    taker, need = int(table.budget[workload]), int(table.gpus_milli[workload])
-    freed = sum(int(run.gpus_milli[victim]) for victim in victims)
-    gone: list[int] = []
+    line, milli, idle_cycles = state.run.cells.budget, state.run.cells.gpus_milli, state.run.cells.idle_cycles
+    gone, running_milli, told = list[int](), list[int](), list[dict[str, int]]()
     for victim in victims:
-        owner, leaf, milli = int(run.workload[victim]), int(run.budget[victim]), int(run.gpus_milli[victim])
-        before = sum(int(run.gpus_milli[row]) for row in gone if int(run.budget[row]) == leaf)
+        before = sum(milli[row] for row in gone if line[row] == line[victim])
+        running_milli.append(int(shares.running[line[victim]]) - before)
+        told.append(numbers(victim, gone))
+        if not idle_cycles[victim]:
+            gone.append(victim)
+    taker_milli = int(shares.running[state.workload.cells.budget[workload]])
+    emit.all(plan_of(state, shares, workload, taker_milli, victims, running_milli, told, gpus))
+
+
+def plan_of(
+    state: State, shares: Shares, workload: int, taker_milli: int, victims: list[int], running_milli: list[int],
+    told: list[dict[str, int]], gpus: list[int],
+) -> list[RunPreempted | GpusReserved]:  # fmt: skip
+    """Return that as decisions, with what the budgets of the taker and of each victim run, and the numbers told of it."""
+    table, run, now_ms = state.workload.cells, state.run.cells, state.counters.time_ms
+    taker, need, name = table.budget[workload], table.gpus_milli[workload], state.workload.keys[workload]
+    taker_path, taker_allowance, policy = (
+        state.budget_path(taker), int(shares.allowance[taker]), POLICIES[state.pool.cells.policy[table.pool[workload]]],
+    )  # fmt: skip
+    freed, decisions = sum(run.gpus_milli[victim] for victim in victims), list[RunPreempted | GpusReserved]()
+    for victim, milli, numbers in zip(victims, running_milli, told, strict=True):
+        owner, leaf = run.workload[victim], run.budget[victim]
         certificate = Certificate(
-            beneficiary=table.keys[workload],
-            beneficiary_budget=state.budget_path(taker),
+            beneficiary=name,
+            beneficiary_budget=taker_path,
             beneficiary_gpus_milli=need,
-            beneficiary_running_milli=int(shares.running[taker]),
-            beneficiary_allowance_milli=int(shares.allowance[taker]),
+            beneficiary_running_milli=taker_milli,
+            beneficiary_allowance_milli=taker_allowance,
             victim_budget=state.budget_path(leaf),
-            victim_gpus_milli=milli,
-            victim_running_milli=int(shares.running[leaf]) - before,
+            victim_gpus_milli=run.gpus_milli[victim],
+            victim_running_milli=milli,
             victim_allowance_milli=int(shares.allowance[leaf]),
-            ran_ms=now_ms - int(run.placed_ms[victim]),
+            ran_ms=now_ms - run.placed_ms[victim],
             lost_gpu_us=unsaved_us(state, victim, now_ms),
             freed_milli=freed,
             needed_milli=need,
-            policy=POLICIES[int(state.pool.policy[int(table.pool[workload])])],
-            numbers=numbers(victim, gone),
+            policy=policy,
+            numbers=numbers,
         )
-        grace_until_ms = now_ms + int(table.grace_ms[owner])
-        emit(
+        grace_until_ms = now_ms + table.grace_ms[owner]
+        decisions.append(
             RunPreempted(
-                workload=table.keys[owner], run=int(run.run_no[victim]), grace_until_ms=grace_until_ms, certificate=certificate
+                workload=state.workload.keys[owner], run=run.run_no[victim], grace_until_ms=grace_until_ms, certificate=certificate
             )
         )
-        if not run.idle_cycles[victim]:
-            gone.append(victim)
-    milli_each = min(MILLI, int(table.milli_per_node[workload]))
-    emit(GpusReserved(workload=table.keys[workload], pieces=pieces_of(state, gpus, milli_each)))
+    milli_each = min(MILLI, table.milli_per_node[workload])
+    decisions.append(GpusReserved(workload=name, pieces=pieces_of(state, gpus, milli_each)))
+    return decisions
 
 
 def write_moves(

@@ -46,6 +46,7 @@ from apportion.core.policy.precedence import ends_of, places_of
 from apportion.core.policy.preempting import preempt_for
 from apportion.core.policy.reserving import Reservations, expected_end, free_times, reserve
 from apportion.core.policy.starting import add_running, count_held_as_running, start, start_held, start_listed
+from apportion.core.policy.taking import Taking
 from apportion.core.policy.turn import SHAPES_TRIED_MAX, STUCK_MAX, Turn, note
 from apportion.core.policy.visiting import visit
 from apportion.core.state import schema
@@ -136,6 +137,7 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
     most = 0 if planned else int(state.pool.reservations_max[turn.pool])
     kept_all, ask_all = int(most == 0), int(moves.kind != schema.MOVES_NONE)
     searches, quantum_ms = 0, int(state.pool.quantum_ms[turn.pool])
+    taking = Taking(turn, SEARCHES_MAX)
 
     def look(leaves: I64) -> None:
         serve.look_and_choose(
@@ -149,23 +151,30 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
         starts = turn.starts(runs=False)
         made, ready = turn.reservations, releases_of(state, turn.pool, guess=True)
         kept = np.empty((0 if made.drains else max(0, most - len(made.starts_ms)), 2), dtype=np.int64)
-        leaf, kept_here = serve.start_funded(
-            jobs, lines, turn.room, turn.stock, turn.ranks, starts, turn.runs(), quantum_ms, turn.root, turn.now_ms,
-            int(turn.plain and not planned), kept_all, ask_all, turn.blocked, stuck_milli, taken, position, candidate, shapes,
-            count, found, ready, kept,
+        leaf, kept_here = taking.walk(
+            starts, turn.runs(), quantum_ms, turn.root, turn.now_ms, int(turn.plain and not planned), kept_all, ask_all,
+            turn.blocked, stuck_milli, taken, position, candidate, shapes, count, found, ready, kept,
+            plain=not planned and not made.drains,
         )  # fmt: skip
         if kept_here:
             made.note_kept(kept[:kept_here])
             kept_all = int(len(made.starts_ms) >= most)
             turn.keep_anew(bound=True)
-        listed = _start_listed(state, emit, shares, starts)
+        listed, plans = _start_listed(state, emit, shares, starts), taking.write(emit, shares)
+        if plans:
+            searches += plans
+            turn.measure(turn.room)
         if leaf < 0:
             return
+        if plans:
+            continue  # what he was told by is as it was before them
         known, workload = int(found[0]), int(candidate[leaf])
         if known == serve.FULL or (known == serve.OPEN and not planned and turn.rank()):
             continue
         if known == serve.STUCK and listed and not kept_all:
             continue  # he may get a reservation there, now that these are told of
+        if known == serve.UNFIT and taking.plain and (listed or kept_here):
+            continue  # and he may take there
         gpus = _fit(state, turn, workload) if known == serve.OPEN and not planned else []
         losers = None
         if gpus:
@@ -174,7 +183,8 @@ def _funded(state: State, emit: Emit, shares: Shares, turn: Turn, moves: Moves) 
             if searches == SEARCHES_MAX:
                 return
             searches += 1
-            losers = preempt_for(state, emit, shares, workload, turn.reservations.from_takers(state, workload))
+            if not taking.nobody:
+                losers = preempt_for(state, emit, shares, workload, turn.reservations.from_takers(state, workload))
         if losers is not None:
             add_running(state, shares, workload, 1)
             for loser in losers:

@@ -56,12 +56,15 @@ def preempt_for(state: State, emit: Emit, shares: Shares, workload: int, masked:
     if not _allowed(state, field, victims, int(state.workload.gpus_milli[workload])):
         return None
 
-    def numbers(victim: int, _gone: list[int]) -> dict[str, int]:
-        since_ms, demotes = int(state.run.idle_since_ms[victim]), state.pool.idle_demotes[int(state.run.pool[victim])]
-        return {"idle_since_ms": since_ms} if since_ms and demotes else {}
-
-    write_plan(state, emit, shares, workload, victims, gpus, numbers)
+    write_plan(state, emit, shares, workload, victims, gpus, lambda victim, _gone: numbers_of(state, victim))
     return [int(state.run.workload[run]) for run in victims]
+
+
+def numbers_of(state: State, victim: int) -> dict[str, int]:
+    """Return what a certificate tells beside the shares."""
+    run = state.run.cells
+    since_ms = run.idle_since_ms[victim]
+    return {"idle_since_ms": since_ms} if since_ms and state.pool.cells.idle_demotes[run.pool[victim]] else {}
 
 
 def field_of(state: State, shares: Shares, workload: int) -> tuple[Field | None, int]:

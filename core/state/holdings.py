@@ -40,13 +40,13 @@ def runs_on_node(state: State, node: int) -> list[int]:
 def pieces_of(state: State, gpus: list[int], milli_each: int) -> tuple[Piece, ...]:
     """Return GPU rows as pieces per node, in the order given."""
     pieces: list[Piece] = []
-    node, positions = -1, list[int]()
+    node, positions, node_of, position = -1, list[int](), state.gpu.cells.node, state.gpu.cells.position
     for gpu in gpus:
-        if int(state.gpu.node[gpu]) != node:
+        if node_of[gpu] != node:
             if positions:
                 pieces.append(Piece(state.node.keys[node], tuple(positions), milli_each))
-            node, positions = int(state.gpu.node[gpu]), []
-        positions.append(int(state.gpu.position[gpu]))
+            node, positions = node_of[gpu], []
+        positions.append(position[gpu])
     if positions:
         pieces.append(Piece(state.node.keys[node], tuple(positions), milli_each))
     return tuple(pieces)
@@ -56,7 +56,7 @@ def gpu_rows(state: State, pieces: tuple[Piece, ...]) -> list[int]:
     """Return the GPU rows that pieces name, in their order."""
     rows: list[int] = []
     for piece in pieces:
-        first = int(state.node.first_gpu[state.node.row_of[piece.node]])
+        first = state.node.cells.first_gpu[state.node.row_of[piece.node]]
         rows.extend(first + position for position in piece.gpus)
     return rows
 

@@ -16,9 +16,10 @@ I64 = NDArray[np.int64]
 
 def unsaved_us(state: State, run: int, at_ms: int) -> int:
     """Return the GPU time that would have to be spent again, were the run over at that instant."""
-    if state.workload.service[int(state.run.workload[run])]:
+    cells = state.run.cells
+    if state.workload.cells.service[cells.workload[run]]:
         return 0
-    return gpu_us(int(state.run.gpus_milli[run]), at_ms - int(state.run.checkpoint_ms[run]))
+    return gpu_us(cells.gpus_milli[run], at_ms - cells.checkpoint_ms[run])
 
 
 def unsaved_ms(state: State) -> I64:

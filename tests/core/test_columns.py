@@ -20,10 +20,11 @@ from apportion.core.errors import InvariantBroken
 from apportion.core.events import BudgetClosed, PolicyActivated
 from apportion.core.fold.outcomes import apply, apply_all
 from apportion.core.kernels import fragments, pack, queue, room, serve
-from apportion.core.policy import placing, preempting
+from apportion.core.policy import preempting
 from apportion.core.policy.cycle import before_starts
 from apportion.core.policy.funding import Shares, shares_of
 from apportion.core.policy.reserving import Reservations, expected_ends, free_times
+from apportion.core.policy.taking import Taking
 from apportion.core.policy.turn import Turn, unjudged
 from apportion.core.state import bulk, schema
 from apportion.core.state.queue import empty_waits
@@ -351,14 +352,14 @@ def test_what_may_be_freed_and_who_is_ruled_out_is_what_the_table_says(nodes: in
 @settings(quick, max_examples=10)
 @given(st.integers(8, 32), st.integers(1, 10_000))
 def test_nodes_are_kept_in_the_walk_as_they_are_kept_one_by_one(nodes: int, seed: int) -> None:
-    walked, kept = placing.serve.start_funded, 0
+    walked, kept = Taking.walk, 0
 
-    def by_hand(*args: Any) -> tuple[int, int]:
-        return walked(*args[:-1], args[-1][:0])
+    def by_hand(self: Taking, *args: Any, plain: bool) -> tuple[int, int]:
+        return walked(self, *args[:-1], args[-1][:0], plain=plain)
 
-    def counted(*args: Any) -> tuple[int, int]:
+    def counted(self: Taking, *args: Any, plain: bool) -> tuple[int, int]:
         nonlocal kept
-        found: tuple[int, int] = walked(*args)
+        found = walked(self, *args, plain=plain)
         kept += found[1]
         return found
 
@@ -367,7 +368,7 @@ def test_nodes_are_kept_in_the_walk_as_they_are_kept_one_by_one(nodes: int, seed
         world = World(nodes, seed)
         world.submit(nodes * 12)
         digests.append([])
-        with mock.patch.object(placing.serve, "start_funded", way):
+        with mock.patch.object(Taking, "walk", way):
             for minute in range(10):
                 world.cycle(MS_PER_HOUR if minute == 5 else 60_000)
                 digests[-1].append(world.core.digest())

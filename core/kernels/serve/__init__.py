@@ -9,7 +9,7 @@ for the plain case. Each file tells one noun, in this order:
 for, and whether it may fit; ``places`` what a budget keeps for its first in line; ``ahead`` for whom nodes are kept before their
 time; ``heads`` the first of each budget; ``depth`` everybody else; ``stock`` which GPUs, and what is left; ``ranked`` which GPUs by
 another packing than best fit; ``classes`` how much is free by who asks; ``freed`` what preemption might give at most; ``starts``
-many starts at once.
+many starts at once; ``takes`` many plans of preemption.
 
 Who calls sees one module: what is listed here. What a file uses of another it imports from there, and tells its hash in
 ``BUILT_ON``: ``python -m tests.built_on`` writes them.
@@ -57,12 +57,13 @@ from apportion.core.kernels.serve.ranked import SHAPES, Ranks, forget, pick_rank
 from apportion.core.kernels.serve.shapes import may_fit, note, says_over_ms, was_tried
 from apportion.core.kernels.serve.starts import start_all, start_funded
 from apportion.core.kernels.serve.stock import fill_shelves, pick_gpus, take_gpus
+from apportion.core.kernels.serve.takes import Takes, take_funded
 
 __all__ = [
     "ABOVE_ALLOWANCE", "BALANCE_SPENT", "BOUND", "BUDGET_CLOSED", "EACH", "FULL", "IDLE_CYCLES", "KEPT", "NODES", "OPEN", "OUT",
-    "SHAPES", "SHELF", "STUCK", "UNFIT", "UNSEEN", "WITHIN_ALLOWANCE", "Ends", "Jobs", "Lines", "Places", "Ranks", "Room", "Runs",
-    "Starts", "Stock", "Tried", "add_end", "children", "choose_above", "choose_all", "fair_order", "fill_shelves", "first_in_line",
-    "forget", "fundable", "funded_since", "keep_ahead", "link_ends", "look_and_choose", "may_fit", "measure_classes",
-    "measure_freed", "next_ahead", "next_leaf", "note", "note_stuck", "pick_gpus", "pick_ranked", "place", "rule_out",
-    "says_over_ms", "start_all", "start_funded", "take_gpus", "was_tried",
+    "SHAPES", "SHELF", "STUCK", "UNFIT", "UNSEEN", "WITHIN_ALLOWANCE", "Ends", "Jobs", "Lines", "Places", "Ranks", "Room",
+    "Runs", "Starts", "Stock", "Takes", "Tried", "add_end", "children", "choose_above", "choose_all", "fair_order",
+    "fill_shelves", "first_in_line", "forget", "fundable", "funded_since", "keep_ahead", "link_ends", "look_and_choose",
+    "may_fit", "measure_classes", "measure_freed", "next_ahead", "next_leaf", "note", "note_stuck", "pick_gpus", "pick_ranked",
+    "place", "rule_out", "says_over_ms", "start_all", "start_funded", "take_funded", "take_gpus", "was_tried",
 ]  # fmt: skip
