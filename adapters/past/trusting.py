@@ -35,7 +35,7 @@ def columns_of(sheet: Sheet, first_seq: int, count: int) -> Columns:
     """Return the first ``count`` records of a sheet as the core's fold takes them."""
 
     def record(position: int) -> Record:
-        return sheet.record(position, first_seq)
+        return sheet.folded(position, first_seq)
 
     return Columns(first_seq, count, sheet.subjects, sheet.nodes, sheet.told, sheet.data, record)
 
@@ -55,14 +55,18 @@ def state_and_position(
     directory: Path, to_seq: int | None = None, from_snapshot: bytes | None = None, progress: OnProgress | None = None
 ) -> tuple[Core, int]:
     """Return the core as ``state_from``, and the sequence of the last batch it took (0: none since the snapshot)."""
-    core = core_from(from_snapshot)
+    with without_collector():
+        return _replayed(core_from(from_snapshot), directory, to_seq, progress)
+
+
+def _replayed(core: Core, directory: Path, to_seq: int | None, progress: OnProgress | None) -> tuple[Core, int]:
     segments = segments_of(directory, "events")
     last_seq = segments[-1].header.last_seq if segments else 0
     stop_seq = last_seq if to_seq is None else to_seq
     if not core.seq <= stop_seq <= last_seq:
         raise ValueError(f"seq {stop_seq:,} is not from {core.seq:,}, where the replay begins, to {last_seq:,}, the archive's end")
-    last_day = max((segment.header.day for segment in segments if segment.header.first_seq <= stop_seq), default="")
-    answers = [segment for segment in segments_of(directory, "decisions") if segment.header.day <= last_day]
+    first_day, last_day = _day_of(segments, core.seq), _day_of(segments, stop_seq)
+    answers = [segment for segment in segments_of(directory, "decisions") if first_day <= segment.header.day <= last_day]
     batches = _Answers(answers, core, stop_seq)
     at = Progress(last_seq=stop_seq)
     if core.tick_pending and batches.last_input_seq >= core.seq:
@@ -74,12 +78,16 @@ def state_and_position(
         first_seq, end_seq = segment.header.first_seq, min(segment.header.last_seq, stop_seq)
         if end_seq <= core.seq:
             continue
-        with without_collector():
-            _fold(core, segment, first_seq, end_seq, batches)
+        _fold(core, segment, first_seq, end_seq, batches)
         at.events, at.seq, at.time_ms, at.cycles = core.seq - start_seq, core.seq, core.time_ms, core.cycle
         if progress is not None:
             progress(at)
     return core, batches.position
+
+
+def _day_of(segments: list[Segment], seq: int) -> str:
+    """Return the day of a record, and so of the batch that answers it; "" before the first."""
+    return max((segment.header.day for segment in segments if segment.header.first_seq <= seq), default="")
 
 
 def _fold(core: Core, segment: Segment, first_seq: int, end_seq: int, batches: _Answers) -> None:

@@ -32,6 +32,7 @@ _KINDS = {
     "run.finished": stretch.FINISHED,
     "clock.tick": stretch.TICK,
 }
+SPEAKERS_MOST = 65_536  # remembered
 
 
 class _Chained(msgspec.Struct, frozen=True, gc=False):
@@ -76,9 +77,21 @@ class Stretches:
         self._lending: Lending | None = None
         self.doors = Doors(state)
         self._columns: Columns | None = None
+        self._told: dict[tuple[str, str], tuple[int, int, int, int]] = {}
 
     def _told_of(self, subject: str, node: str) -> tuple[int, int, int, int] | None:
-        """Return what ``Columns.introduce`` asks of a subject; None when it is not for the kernel, or its principal is new."""
+        """Return what ``Columns.introduce`` asks of a subject; None when it is not for the kernel, or its principal is new.
+
+        What is found is remembered: columns follow each other, and the same hundreds speak in all of them.
+        """
+        found = self._told.get((subject, node)) or self._found_of(subject, node)
+        if found is not None:
+            if len(self._told) == SPEAKERS_MOST:
+                self._told.clear()
+            self._told[subject, node] = found
+        return found
+
+    def _found_of(self, subject: str, node: str) -> tuple[int, int, int, int] | None:
         found = self._lane.subjects.told_of(subject, node)
         if found is not None:
             return found
