@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core.kernels import effects as kernel
+from apportion.core.kernels import named as kernel_names
 from apportion.core.kernels import reports, stored
 from apportion.core.kernels.heard import HEARD
 from apportion.core.kernels.keys import NAME_BYTES
@@ -184,23 +185,22 @@ def _give_back(n: I64, lent: _Lent, free: I64, renamed: U8) -> None:
         return
     lent.keys.entered = int(n[lent.used + 2])
     rows = np.flatnonzero(renamed[: table.used].view(np.bool_))  # of which NumPy looks at many at a time
+    if not len(rows):
+        return
     renamed[rows] = 0
-    keys, taken = _keys_at(lent.keys.names, rows), rows.tolist()
+    for key in table.keys_of(rows):
+        if key:
+            del table.row_of[key]
+    names = lent.keys.names
+    is_named = names[rows, -1] > 0
+    for row in rows[~is_named].tolist():
+        table.keys[row] = ""
+    rows = rows[is_named]
+    if not len(rows):
+        return
+    text = kernel_names.lines(names, rows)
+    keys, taken = text.tobytes().decode().split("\n"), rows.tolist()
     for row, key in zip(taken, keys, strict=True):
-        if table.keys[row]:
-            del table.row_of[table.keys[row]]
         table.keys[row] = key
-    named = [row for row, key in zip(taken, keys, strict=True) if key]
-    new = [key for key in keys if key]
-    table.row_of.update(zip(new, named, strict=True))
-    if named:
-        table.key_code[named] = key_codes(new)
-
-
-def _keys_at(names: U8, rows: I64) -> list[str]:
-    """Return the keys that a key index has at these rows; all of them are ASCII, and made into texts in one piece."""
-    found = names[rows]
-    lengths = found[:, -1].astype(np.int64)
-    text = found[:, :-1][np.arange(NAME_BYTES - 1) < lengths[:, None]].tobytes().decode()
-    ends = np.cumsum(lengths).tolist()
-    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    table.row_of.update(zip(keys, taken, strict=True))
+    table.key_code[rows] = key_codes(keys, text)

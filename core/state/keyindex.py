@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from apportion.core.kernels import keys
+from apportion.core.kernels import keys, named
 from apportion.core.state.table import Table
 
 
@@ -50,8 +50,9 @@ class KeyIndex:
         self.names = np.zeros((table.capacity, keys.NAME_BYTES), dtype=np.uint8)
         self.slots = np.zeros(8 * table.capacity, dtype=np.int64)
         self.entered = len(table.keys)  # names that took a slot, forgotten ones too
-        for row, key in enumerate(table.keys):
-            keys.rename(row, _fitting(key), self.names, self.slots)
+        text = np.frombuffer("\n".join(table.keys).encode(), dtype=np.uint8)
+        if table.keys and named.enter(text, self.names, self.slots) != len(table.keys):
+            raise ValueError(f"a key of {type(table).__name__} has a line end")
         if table.renamed is not None:
             table.renamed.clear()
 

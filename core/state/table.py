@@ -34,11 +34,13 @@ def key_code(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def key_codes(keys: list[str]) -> Column:
-    """Return the same of many."""
+def key_codes(keys: list[str], text: NDArray[np.uint8] | None = None) -> Column:
+    """Return the same of many; ``text`` is their lines, for whoever has them."""
     if len(keys) > _FEW:
         codes = np.empty(len(keys), dtype=np.int64)
-        if code_kernels.fill(np.frombuffer("\n".join(keys).encode(), dtype=np.uint8), codes) == len(keys):
+        if text is None:
+            text = np.frombuffer("\n".join(keys).encode(), dtype=np.uint8)
+        if code_kernels.fill(text, codes) == len(keys):
             return codes
     hashed = b"".join([hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys])
     return np.frombuffer(hashed, dtype="<i8") >> 1 & MAX_INT64

@@ -423,10 +423,11 @@ def test_a_key_index_finds_what_row_of_finds(steps: list[tuple[str, int]]) -> No
         table.add(key)
     index.sync()
 
-    for number in range(401):
-        key = f"workload-{number % 97}#{number}"
-        assert index.find(key) == table.row_of.get(key), key
-    assert index.find("x" * (kernel.NAME_BYTES - 1)) is not None
-    assert index.find("é#1") is None, "only ASCII is indexed"
-    assert index.find("x" * kernel.NAME_BYTES) is None
-    assert index.find("") is None
+    for found in (index, KeyIndex(table)):
+        for number in range(401):
+            key = f"workload-{number % 97}#{number}"
+            assert found.find(key) == table.row_of.get(key), key
+        assert found.find("x" * (kernel.NAME_BYTES - 1)) is not None
+        assert found.find("é#1") is None, "only ASCII is indexed"
+        assert found.find("x" * kernel.NAME_BYTES) is None
+        assert found.find("") is None
