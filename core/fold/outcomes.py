@@ -45,7 +45,7 @@ from apportion.core.fold.waiting import dequeue, enqueue, enqueue_all
 from apportion.core.fold.wishes import drop_wish
 from apportion.core.reasons import OTHERS_WISH, RESUMABLE, NodeReason, Outcome
 from apportion.core.state import schema
-from apportion.core.state.bulk import Admitted, Bulk, Started, Told
+from apportion.core.state.bulk import FEW, Admitted, Bulk, Started, Told
 from apportion.core.state.codes import OUTCOME_CODE, PAYER_CODE, SUSPEND_CODE
 from apportion.core.state.holdings import runs_on_node
 from apportion.core.state.state import State
@@ -59,7 +59,7 @@ def apply(state: State, decision: AnyDecision) -> None:
 
 
 def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
-    """Fold many: the same as each by itself. Starts, admissions, or reasons, that follow each other are folded at once."""
+    """Fold many: the same as each by itself. What is of one kind and follows each other may be folded at once."""
     for kind, group in groupby(decisions, type):
         state.moved += kind not in _STILL
         if kind is RunPlaced:
@@ -68,6 +68,8 @@ def apply_all(state: State, decisions: Sequence[AnyDecision]) -> None:
             _admitted_all(state, cast(list[WorkloadAdmitted], list(group)))
         elif kind is PendingExplained:
             _explained_all(state, cast(list[PendingExplained], list(group)))
+        elif kind is RunClosed:
+            _closed_runs(state, cast(list[RunClosed], list(group)))
         else:
             fold = _FOLDS[kind]
             for decision in group:
@@ -175,6 +177,23 @@ def _retired(state: State, decision: RunRetired) -> None:
 
 
 def _closed_run(state: State, decision: RunClosed) -> None:
+    _close_run(state, decision, None)
+
+
+def _closed_runs(state: State, decisions: list[RunClosed]) -> None:
+    """Fold many; those who wait again come to the queue together, which moves what stands behind them once."""
+    waiting = list[tuple[int, bool]]() if len(decisions) > FEW else None
+    for decision in decisions:
+        _close_run(state, decision, waiting)
+    if waiting:
+        enqueue_all(state, np.array([row for row, _held in waiting], dtype=np.int64))
+        for row, held in waiting:
+            if held:
+                state.workload.cells.state[row] = schema.HELD
+
+
+def _close_run(state: State, decision: RunClosed, waiting: list[tuple[int, bool]] | None) -> None:
+    """Fold one; with a list of those who are to wait again it is put there, and comes to the queue later."""
     run = _run(state, decision.workload, decision.run)
     outcome = Outcome(decision.outcome)
     cells, table = state.run.cells, state.workload.cells
@@ -207,6 +226,9 @@ def _closed_run(state: State, decision: RunClosed) -> None:
     if decision.requeued:
         if decision.waits_in:
             choices.go(state, workload, decision.waits_in)
+        if waiting is not None:
+            waiting.append((workload, kept))
+            return
         enqueue(state, workload)
         if kept:
             table.state[workload] = schema.HELD

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.targets import COSTS, weights
 from apportion.core.units import PPM
 
@@ -21,7 +22,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "targets": "cd241677eaa7"
+    "bare": "6b2fd7db475f", "targets": "2a01b8b80016"
 }  # fmt: skip
 
 PLACED, STARTED, STOPPING = 1, 2, 3  # run.state
@@ -63,7 +64,7 @@ class Losers(NamedTuple):
     budget: I64  # per line: its row, ascending
     off_milli: I64  # of demoted runs
     weight: I64
-    ranked: I64  # lines in the order of over-service that was found last; -1 = none was
+    ranked: I64  # lines in the order of over-service that was found last
     key: I64  # by which
     begin: I64  # per run, and one more: where its part of ``held`` begins
     held: I64  # entries of what it holds, run by run
@@ -91,9 +92,13 @@ def _distinct(rows: I64) -> I64:
 
 @njit(cache=True)
 def find_losers(
-    now_ms: int, seq: int, quantum_ms: int, holders: Holders, parent: I64, share_ppm: I64, node_of: I64, any_: int
-) -> Losers:
-    """Return who is unfunded and past his protected time, and in progress; nobody where ``any_`` is 0."""
+    now_ms: int, seq: int, quantum_ms: int, holders: Holders, parent: I64, share_ppm: I64, running: I64, allowance: I64,
+    node_of: I64, any_: int,
+) -> Losers:  # fmt: skip
+    """Return who is unfunded and past his protected time, and in progress; nobody where ``any_`` is 0.
+
+    Budgets are in about the order of over-service that the first taker will find.
+    """
     phase, protected_until_ms, line, milli, off = (
         holders.phase, holders.protected_until_ms, holders.line, holders.milli, holders.off,
     )  # fmt: skip
@@ -143,15 +148,16 @@ def find_losers(
     gpu = holders.alloc_gpu[alloc[order]]
     card, node, held = _distinct(gpu), _distinct(node_of[gpu]), np.empty(rows, dtype=np.int64)
     held[order] = np.arange(rows)
+    key = (running[budget] - allowance[budget] - off_milli) * PPM // weight[budget]
     return Losers(
         run, np.zeros(count, dtype=np.uint8), own, counted, milli[run], cost, budget, off_milli, weight[budget],
-        np.full(len(budget), -1), np.zeros(len(budget), dtype=np.int64), begin, held, owner_of[order], gpu,
+        np.argsort(-key, kind="mergesort"), key, begin, held, owner_of[order], gpu,
         np.searchsorted(card, gpu), np.searchsorted(node, node_of[gpu]),
         alloc_milli[alloc[order]], holders.alloc_mib[alloc[order]], node, card,
     )  # fmt: skip
 
 
-@njit(cache=True)
+@bare
 def _entitled(taker: int, parent: I64, share_ppm: I64) -> bool:
     """Tell whether the budget lives on what it is entitled to; else it takes only from whose budget does not matter."""
     line = taker
@@ -160,37 +166,35 @@ def _entitled(taker: int, parent: I64, share_ppm: I64) -> bool:
     return line < 0
 
 
-@njit(cache=True)
+@bare
 def choose_losers(
     losers: Losers, taker: int, now_ms: int, quantum_ms: int, parent: I64, share_ppm: I64, running: I64, allowance: I64,
-    took_ms: I64, room: I64, may_go: NDArray[np.uint8], rank: I64,
+    took_ms: I64, room: I64, may_go: NDArray[np.uint8], rank: I64, gives: NDArray[np.uint8], closed: NDArray[np.uint8],
 ) -> int:  # fmt: skip
     """Fill in who may go for this taker, alone, and the place of each line that has one to give; returns their milli-GPU.
 
     ``room`` (per line) becomes 2 * (running - allowance) without its demoted runs. The costs of who may go are complete then.
+    ``gives`` and ``closed`` are scratch per line.
     """
     budget, line, milli, counted, cost = losers.budget, losers.line, losers.milli, losers.counted, losers.cost
-    ranked, key, lines, entitled, total_milli = losers.ranked, losers.key, len(losers.budget), False, 0
-    gives, graced = np.zeros(lines, dtype=np.uint8), np.zeros(lines, dtype=np.uint8)
+    ranked, key, lines, total_milli = losers.ranked, losers.key, len(losers.budget), 0
     entitled = _entitled(taker, parent, share_ppm)
     for k in range(lines):
         row = budget[k]
         room[k] = 2 * (running[row] - allowance[row] - losers.off_milli[k])
-        if not entitled or row == taker or (took_ms[row] > 0 and now_ms - took_ms[row] < quantum_ms):
-            graced[k] = 1
+        graced = took_ms[row] > 0 and now_ms - took_ms[row] < quantum_ms
+        gives[k], closed[k] = 0, not entitled or row == taker or graced
         key[k] = room[k] * PPM // losers.weight[k]
     for k in range(len(line)):
         may_go[k] = 0
         if losers.gone[k] == 1:
             continue
         if counted[k] == 1:
-            if graced[line[k]] == 1 or milli[k] >= room[line[k]]:
+            if closed[line[k]] == 1 or milli[k] >= room[line[k]]:
                 continue
             gives[line[k]] = 1
         may_go[k] = 1
         total_milli += milli[k]
-    if lines > 0 and ranked[0] < 0:
-        ranked[:] = np.argsort(-key, kind="mergesort")
     for k in range(1, lines):  # by insertion: little has changed since the taker before; ties by row
         one, at = ranked[k], k
         while at > 0 and (key[ranked[at - 1]] < key[one] or (key[ranked[at - 1]] == key[one] and ranked[at - 1] > one)):

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.losers import Losers
 from apportion.core.kernels.serve.columns import WHOLE, Stock
 from apportion.core.kernels.serve.stock import pick_on_node
@@ -24,19 +25,19 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "losers": "9fa5f76f7f2f", "serve.columns": "070f7f6de186", "serve.stock": "7b9b5cee6db2", "targets": "cd241677eaa7",
-    "victims": "0b507c4c971a"
+    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "serve.columns": "070f7f6de186", "serve.stock": "7b9b5cee6db2",
+    "targets": "2a01b8b80016", "victims": "42f1c42bc505"
 }  # fmt: skip
 
 NOBODY, FOUND, ELSEWHERE = range(3)  # there is no plan; there is one; to be asked of who knows more than GPUs
 
 
-@njit(cache=True)
+@bare
 def _kept(stock: Stock, node: int, row: int) -> bool:
     return stock.until_ms[node] > 0 and stock.holder[node] != row + 1
 
 
-@njit(cache=True)
+@bare
 def _fitting(stock: Stock, row: int, units: int, milli: int) -> int:
     """Return how many nodes could serve a part of the shape as they are; of a fraction, whether one could."""
     free, part, last, count = stock.free, stock.part, stock.last, 0
@@ -47,7 +48,7 @@ def _fitting(stock: Stock, row: int, units: int, milli: int) -> int:
     return count
 
 
-@njit(cache=True)
+@bare
 def _collect_parts(
     losers: Losers, may_go: NDArray[np.uint8], stock: Stock, row: int, milli: int, missing: I64, item_target: I64, item_gain: I64
 ) -> int:  # fmt: skip
@@ -65,17 +66,20 @@ def _collect_parts(
     return entries
 
 
-@njit(cache=True)
+@bare
 def _collect(
     losers: Losers, may_go: NDArray[np.uint8], stock: Stock, row: int, units: int, missing: I64, item_target: I64, item_gain: I64,
-    entry_next: I64,
+    entry_next: I64, going: I64, shared: I64, piece: I64,
 ) -> int:  # fmt: skip
-    """Do as ``targets.collect`` for whole GPUs; a target is an entry of a node. Returns how many entries."""
+    """Do as ``targets.collect`` for whole GPUs; a target is an entry of a node. Returns how many entries.
+
+    ``going`` (0), ``shared`` (-1) per entry of a GPU, and ``piece`` (-1) of a node, are scratch.
+    """
     owner, spot, place, held_milli, card, node_row = (
         losers.owner, losers.spot, losers.place, losers.held_milli, losers.card, losers.node,
     )  # fmt: skip
     used, out, held, last, first_gpu, size = stock.used, stock.out, stock.held, stock.last, stock.first_gpu, stock.gpus
-    going, entries = np.zeros(len(card), dtype=np.int64), 0
+    entries = 0
     for a in range(len(owner)):
         if may_go[owner[a]] == 1:
             going[spot[a]] += held_milli[a]
@@ -87,7 +91,6 @@ def _collect(
         for gpu in range(first_gpu[node], first_gpu[node] + size[node]):
             if used[gpu] == 0 and out[gpu] == 0 and held[gpu] == 0:
                 missing[k] -= 1
-    shared, piece = np.full(len(card), -1, dtype=np.int64), np.full(len(node_row), -1, dtype=np.int64)
     for a in range(len(owner)):
         gpu, target = card[spot[a]], place[a]
         # where somebody stays nothing is freed
@@ -116,7 +119,7 @@ def _collect(
     return entries
 
 
-@njit(cache=True)
+@bare
 def _take_out(losers: Losers, stock: Stock, run: int, sign: int) -> None:
     """Imagine a run gone, or there again."""
     for k in range(losers.begin[run], losers.begin[run + 1]):
@@ -125,8 +128,10 @@ def _take_out(losers: Losers, stock: Stock, run: int, sign: int) -> None:
         stock.used_mib[losers.gpu[a]] -= sign * losers.held_mib[a]
 
 
-@njit(cache=True)
-def _gpus_for(losers: Losers, stock: Stock, row: int, nodes: int, each: int, gpus: I64) -> int:
+@bare
+def _gpus_for(
+    losers: Losers, stock: Stock, row: int, nodes: int, each: int, open_: int, able: I64, level: I64, gpus: I64
+) -> int:  # fmt: skip
     """Write the GPUs that he gets with the victims gone, as ``pack.find_gpus`` chooses; returns how many, 0 = he does not fit."""
     used, out, held, first_gpu, size = stock.used, stock.out, stock.held, stock.first_gpu, stock.gpus
     if each < WHOLE:  # on a GPU that somebody leaves: on no other was room
@@ -144,17 +149,18 @@ def _gpus_for(losers: Losers, stock: Stock, row: int, nodes: int, each: int, gpu
         if best >= 0:
             gpus[0] = best
             return 1
-    need, largest, count = max(1, each // WHOLE), 0, 0
-    able, level = np.empty(len(stock.free), dtype=np.int64), stock.free.copy()
-    for node in losers.node:
-        level[node] = 0
-        for gpu in range(first_gpu[node], first_gpu[node] + size[node]):
-            if used[gpu] == 0 and out[gpu] == 0 and held[gpu] == 0:
-                level[node] += 1
-    for node in range(len(level)):
-        if level[node] >= need and stock.last[node] >= 0 and not _kept(stock, node, row):
-            able[count] = node
-            largest = max(largest, level[node])
+    need, largest, count, k = max(1, each // WHOLE), 0, 0, 0
+    for at in range(len(stock.free) if open_ > 0 else len(losers.node)):  # with none open, those alone on which somebody goes
+        node = at if open_ > 0 else losers.node[at]
+        free = stock.free[node]
+        if k < len(losers.node) and losers.node[k] == node:
+            k, free = k + 1, 0
+            for gpu in range(first_gpu[node], first_gpu[node] + size[node]):
+                if used[gpu] == 0 and out[gpu] == 0 and held[gpu] == 0:
+                    free += 1
+        if free >= need and stock.last[node] >= 0 and not _kept(stock, node, row):
+            able[count], level[count] = node, free
+            largest = max(largest, free)
             count += 1
     if count < nodes:
         return 0
@@ -162,7 +168,7 @@ def _gpus_for(losers: Losers, stock: Stock, row: int, nodes: int, each: int, gpu
     for free in range(need, largest + 1):
         for k in range(count):
             node = able[k]
-            if taken < nodes and level[node] == free:
+            if taken < nodes and level[k] == free:
                 pick_on_node(first_gpu[node], size[node], need, used, out, held, gpus, taken * need)
                 taken += 1
     return nodes * need
@@ -170,7 +176,8 @@ def _gpus_for(losers: Losers, stock: Stock, row: int, nodes: int, each: int, gpu
 
 @njit(cache=True)
 def _search(
-    losers: Losers, may_go: NDArray[np.uint8], room: I64, stock: Stock, row: int, nodes: int, each: int, limit: int, chosen: I64
+    losers: Losers, may_go: NDArray[np.uint8], room: I64, stock: Stock, row: int, nodes: int, each: int, open_: int, limit: int,
+    chosen: I64,
 ) -> tuple[bool, bool]:  # fmt: skip
     """Choose who goes; tells whether there is a plan, and whether it is proved to be the least."""
     units, allocs, runs = each // WHOLE, len(losers.owner), len(losers.run)
@@ -179,10 +186,14 @@ def _search(
         np.full(places, NONE_LEFT), np.full(allocs, -1), np.zeros(allocs, dtype=np.int64), np.full(allocs, -1),
     )  # fmt: skip
     if units > 0:
-        entries = _collect(losers, may_go, stock, row, units, missing, item_target, item_gain, following)
+        cards = len(losers.card)
+        entries = _collect(
+            losers, may_go, stock, row, units, missing, item_target, item_gain, following, np.zeros(cards, dtype=np.int64),
+            np.full(cards, -1), np.full(places, -1),
+        )  # fmt: skip
     else:
         entries = _collect_parts(losers, may_go, stock, row, each, missing, item_target, item_gain)
-    wanted = nodes - _fitting(stock, row, units, each)
+    wanted = nodes - (_fitting(stock, row, units, each) if open_ > 0 else 0)
     if entries == 0 or wanted < 1:
         return False, True
     owner, cost, milli = losers.owner, losers.cost, losers.milli
@@ -214,7 +225,7 @@ def _search(
     return False, False
 
 
-@njit(cache=True)
+@bare
 def _before(losers: Losers, rank: I64, a: int, b: int) -> bool:
     """Tell whether certificates count one before the other (``policy.preempting``)."""
     one, two = losers.counted[a] == 1, losers.counted[b] == 1
@@ -229,10 +240,10 @@ def _before(losers: Losers, rank: I64, a: int, b: int) -> bool:
     return losers.cost[a, 6] < losers.cost[b, 6]
 
 
-@njit(cache=True)
-def _allowed(losers: Losers, room: I64, victims: I64, count: int, need_milli: int) -> bool:
-    """Check again, on what is left of the plan, what the search promised."""
-    given, total, largest = np.zeros(len(room), dtype=np.int64), 0, 0
+@bare
+def _allowed(losers: Losers, room: I64, victims: I64, count: int, need_milli: int, given: I64) -> bool:
+    """Check again, on what is left of the plan, what the search promised; ``given`` (0) is scratch per line."""
+    total, largest = 0, 0
     for k in range(count):
         run = victims[k]
         line, milli = losers.line[run], losers.milli[run]
@@ -248,33 +259,35 @@ def _allowed(losers: Losers, room: I64, victims: I64, count: int, need_milli: in
 @njit(cache=True)
 def plan_for(
     losers: Losers, may_go: NDArray[np.uint8], loose_milli: int, idle_milli: int, room: I64, rank: I64, stock: Stock, row: int,
-    nodes: int, each: int, limit: int, victims: I64, gpus: I64,
+    nodes: int, each: int, open_: int, limit: int, victims: I64, gpus: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Write who must go, as entries of ``losers`` in the order of certificates, and which GPUs he gets.
 
-    Returns what was found, how many go, and how many GPUs he gets. ``loose_milli`` is what may go, and ``idle_milli`` what idles.
+    Returns what was found, how many go, and how many GPUs he gets. ``loose_milli`` is what may go, ``idle_milli`` what idles, and
+    with ``open_`` 0 no node could serve a part of the shape as it is.
     """
     if loose_milli == 0 or loose_milli + idle_milli < nodes * each:
         return NOBODY, 0, 0
     none = NOBODY if each >= WHOLE else ELSEWHERE
-    chosen = np.zeros(len(losers.run), dtype=np.int64)
-    found, proved = _search(losers, may_go, room, stock, row, nodes, each, limit, chosen)
+    chosen, size = np.zeros(len(losers.run), dtype=np.int64), len(stock.free) if open_ > 0 else len(losers.node)
+    able, level = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    found, proved = _search(losers, may_go, room, stock, row, nodes, each, open_, limit, chosen)
     if not found:
         return none, 0, 0
     for run in range(len(chosen)):
         if chosen[run] == 1:
             _take_out(losers, stock, run, 1)
-    count = _gpus_for(losers, stock, row, nodes, each, gpus)
+    count = _gpus_for(losers, stock, row, nodes, each, open_, able, level, gpus)
     for run in range(0 if proved or count == 0 else len(chosen)):  # of a plan that is proved least all are needed
         if chosen[run] == 1:
             _take_out(losers, stock, run, -1)
-            without = _gpus_for(losers, stock, row, nodes, each, gpus)
+            without = _gpus_for(losers, stock, row, nodes, each, open_, able, level, gpus)
             if without > 0:
                 count, chosen[run] = without, 0
             else:
                 _take_out(losers, stock, run, 1)
     if not proved and count > 0:
-        count = _gpus_for(losers, stock, row, nodes, each, gpus)
+        count = _gpus_for(losers, stock, row, nodes, each, open_, able, level, gpus)
     going = 0
     for run in range(len(chosen)):
         if chosen[run] == 1:
@@ -285,6 +298,6 @@ def plan_for(
                 at -= 1
             victims[at] = run
             going += 1
-    if count == 0 or not _allowed(losers, room, victims, going, nodes * each):
+    if count == 0 or not _allowed(losers, room, victims, going, nodes * each, np.zeros(len(room), dtype=np.int64)):
         return none, 0, 0
     return FOUND, going, count

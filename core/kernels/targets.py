@@ -204,6 +204,22 @@ def least(
         need = missing[target]
         if need < 1 or need == NONE_LEFT or count[target] == 0:
             continue
+        total, least_gain = 0, NONE_LEFT
+        for i in range(first[target], first[target] + count[target]):
+            total += item_gain[item_entry[i]]
+            least_gain = min(least_gain, item_gain[item_entry[i]])
+        if total < need:
+            continue
+        if total - least_gain < need:  # no choice: all must go
+            for k in range(COSTS):
+                floor[target, k] = 0
+            for i in range(first[target], first[target] + count[target]):
+                entry = item_entry[i]
+                while entry >= 0:
+                    for k in range(COSTS):
+                        floor[target, k] += share[alloc_run[entry], k]
+                    entry = entry_next[entry]
+            continue
         best[: need + 1] = NONE_LEFT
         best[0] = 0
         for i in range(first[target], first[target] + count[target]):

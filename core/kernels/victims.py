@@ -25,7 +25,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "targets": "cd241677eaa7"
+    "bare": "6b2fd7db475f", "targets": "2a01b8b80016"
 }  # fmt: skip
 
 TARGET, ITEM, DEPTH, MISSING, VICTIMS, MARKS, FRAME = range(7)  # of a frame, and how many

@@ -29,21 +29,24 @@ START_FAILURES_LIMIT = 8  # of one workload, in a row; then it is closed as STAR
 
 def close_ended(state: State, emit: Emit) -> None:
     """Write the account of every run that has ended since the last cycle, in row order."""
-    for row in runs_in(state, schema.ENDED):
-        close_run(state, emit, row, OUTCOMES[int(state.run.outcome[row]) - 1])
+    ended, outcome = runs_in(state, schema.ENDED), state.run.cells.outcome
+    emit.all([_account(state, row, OUTCOMES[outcome[row] - 1]) for row in ended])  # none tells of another run
 
 
 def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
     """Write the account of one run; one that is still in progress ends at the cycle's time."""
-    run, workload_table = state.run, state.workload
-    workload = int(run.workload[row])
-    ended = int(run.state[row]) == schema.ENDED
-    end_ms = int(run.ended_ms[row]) if ended else state.counters.time_ms
-    milli = int(run.gpus_milli[row])
-    charged, unfunded = int(run.charged_us[row]), int(run.unfunded_us[row])
+    emit(_account(state, row, outcome))
+
+
+def _account(state: State, row: int, outcome: Outcome) -> RunClosed:
+    """Return the account of one run."""
+    run, workload_table = state.run.cells, state.workload.cells
+    workload, ended = run.workload[row], run.state[row] == schema.ENDED
+    end_ms = run.ended_ms[row] if ended else state.counters.time_ms
+    milli, charged, unfunded = run.gpus_milli[row], run.charged_us[row], run.unfunded_us[row]
     if not ended:
-        tail = gpu_us(milli, end_ms - int(run.payer_since_ms[row]))
-        if int(run.payer[row]) == schema.PAYER_BUDGET:
+        tail = gpu_us(milli, end_ms - run.payer_since_ms[row])
+        if run.payer[row] == schema.PAYER_BUDGET:
             charged += tail
         else:
             unfunded += tail
@@ -51,33 +54,31 @@ def close_run(state: State, emit: Emit, row: int, outcome: Outcome) -> None:
     lost_us = 0
     if outcome is not Outcome.SUCCEEDED:
         lost_us = unsaved_us(state, row, end_ms)
-    unused_ms = max(0, int(run.protected_until_ms[row]) - end_ms)
+    unused_ms = max(0, run.protected_until_ms[row] - end_ms)
     requeued, not_before_ms = _next_attempt(state, row, outcome, end_ms)
     goes_on = bool(workload_table.hold[workload]) and outcome in RESUMABLE and not not_before_ms  # where it was moved to
-    emit(
-        RunClosed(
-            workload=workload_table.keys[workload],
-            run=int(run.run_no[row]),
-            budget=state.budget_path(int(run.budget[row])),
-            pool=state.pool.keys[int(run.pool[row])],
-            outcome=outcome.value,
-            placed_ms=int(run.placed_ms[row]),
-            end_ms=end_ms,
-            gpus_milli=milli,
-            charged_gpu_us=charged,
-            unfunded_gpu_us=unfunded,
-            refunded_gpu_us=back_charged,
-            unfunded_refunded_gpu_us=back_unfunded,
-            voided_gpu_us=gpu_us(milli, unused_ms) if run.reserved[row] else 0,
-            lost_gpu_us=lost_us,
-            progress_ms=int(workload_table.progress_ms[workload]),
-            exit_code=int(run.exit_code[row]),
-            event_seq=int(run.end_seq[row]),
-            requeued=requeued,
-            not_before_ms=not_before_ms,
-            blamed=tuple(state.node.keys[node] for node in _blamed(state, row)) if outcome is Outcome.START_FAILED else (),
-            waits_in=way_home(state, workload) if requeued and not goes_on else "",
-        )
+    return RunClosed(
+        workload=state.workload.keys[workload],
+        run=run.run_no[row],
+        budget=state.budget_path(run.budget[row]),
+        pool=state.pool.keys[run.pool[row]],
+        outcome=outcome.value,
+        placed_ms=run.placed_ms[row],
+        end_ms=end_ms,
+        gpus_milli=milli,
+        charged_gpu_us=charged,
+        unfunded_gpu_us=unfunded,
+        refunded_gpu_us=back_charged,
+        unfunded_refunded_gpu_us=back_unfunded,
+        voided_gpu_us=gpu_us(milli, unused_ms) if run.reserved[row] else 0,
+        lost_gpu_us=lost_us,
+        progress_ms=workload_table.progress_ms[workload],
+        exit_code=run.exit_code[row],
+        event_seq=run.end_seq[row],
+        requeued=requeued,
+        not_before_ms=not_before_ms,
+        blamed=tuple(state.node.keys[node] for node in _blamed(state, row)) if outcome is Outcome.START_FAILED else (),
+        waits_in=way_home(state, workload) if requeued and not goes_on else "",
     )
 
 

@@ -85,16 +85,18 @@ def test_one_plan_after_the_other_is_what_the_rules_make_of_each(
     plans = 0
     for nodes, each in asked:
         state.workload.put(0, {"nodes": nodes, "milli_per_node": each, "gpus_milli": nodes * each})
-        _room, stock = measured(cluster_of(crowd), state.gpu.column("used_milli"), until_ms, crowd.masked * SOMEBODY, none)
+        room, stock = measured(cluster_of(crowd), state.gpu.column("used_milli"), until_ms, crowd.masked * SOMEBODY, none)
         stock.memory_mib[:] = 0
         victims, gpus = np.empty(runs, dtype=np.int64), np.empty(state.gpu.used + nodes * 8, dtype=np.int64)
         may_go, idle_milli = field.eligible.astype(np.uint8), int((MILLI - state.gpu.column("used_milli")).sum())
         used, loose_milli = stock.used.copy(), int(field.milli[may_go == 1].sum())
+        known = room.nodes[0].tolist() + [0] * 8  # nodes with at least so many GPUs free
+        open_ = known[each // MILLI] if each >= MILLI else int(known[1] > 0 or int(room.shared[0]) >= each)
         too_little = not loose_milli or loose_milli + idle_milli < nodes * each
 
         answer, going, count = taking.plan_for(
             losers, may_go, loose_milli, idle_milli, field.room, field.rank, stock, 0, nodes, each,
-            steps_max, victims, gpus,
+            open_, steps_max, victims, gpus,
         )  # fmt: skip
 
         with mock.patch.object(choosing, "STEPS_MAX", steps_max):

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from apportion.core.kernels.bare import bare
 from apportion.core.kernels.losers import STOPPING, Holders, Losers, choose_losers, find_losers
 from apportion.core.kernels.release import Releases
 from apportion.core.kernels.serve.classes import measure_classes
@@ -33,7 +34,8 @@ from apportion.core.kernels.serve.columns import (
     Starts,
     Stock,
 )
-from apportion.core.kernels.serve.heads import look_and_choose
+from apportion.core.kernels.serve.heads import look
+from apportion.core.kernels.serve.order import choose_above
 from apportion.core.kernels.serve.ranked import Ranks
 from apportion.core.kernels.serve.starts import start_funded
 from apportion.core.kernels.serve.stock import fill_shelves
@@ -43,9 +45,9 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "losers": "9fa5f76f7f2f", "release": "e85f585effaf", "serve.classes": "b995688876f4", "serve.columns": "070f7f6de186",
-    "serve.heads": "6cfcd7a055ff", "serve.ranked": "e832d0f948f0", "serve.starts": "9c1749502621", "serve.stock": "7b9b5cee6db2",
-    "taking": "255ab5a36243"
+    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "release": "e85f585effaf", "serve.classes": "b995688876f4",
+    "serve.columns": "070f7f6de186", "serve.heads": "6cfcd7a055ff", "serve.order": "524115211ac4", "serve.ranked": "e832d0f948f0",
+    "serve.starts": "9c1749502621", "serve.stock": "7b9b5cee6db2", "taking": "ad3280ab955f"
 }  # fmt: skip
 
 LIMIT, PLANNED, ANSWER = range(3)  # of ``Takes.counts``
@@ -64,10 +66,11 @@ class Takes(NamedTuple):
     counts: I64  # the most that may be listed here; how many are; what was found of the last who asked
 
 
-@njit(cache=True)
-def _hold(stock: Stock, room: Room, gpus: I64, row: int) -> None:
-    """Let GPUs be held: they are free for nobody."""
+@bare
+def _hold(stock: Stock, room: Room, gpus: I64, row: int) -> bool:
+    """Let GPUs be held: they are free for nobody. Tells whether nodes have less free than before."""
     used, out, held, free_on, part_on, lowest = stock.used, stock.out, stock.held, stock.free, stock.part, stock.lowest
+    moved = False
     for gpu in gpus:
         if out[gpu] == 0 and held[gpu] == 0:
             room.sums[0] -= WHOLE - used[gpu]
@@ -83,15 +86,21 @@ def _hold(stock: Stock, room: Room, gpus: I64, row: int) -> None:
                     free += 1
                 else:
                     part = max(part, WHOLE - used[gpu])
+        moved = moved or free != free_on[node] or part != part_on[node]
         free_on[node], part_on[node] = free, part
         lowest[free] = min(lowest[free], node)
-    fill_shelves(part_on, stock.shelves)
-    measure_classes(
-        free_on, part_on, stock.last, stock.until_ms, stock.closes_ms, room.instants_ms, room.nodes, room.shared
-    )
+    return moved
 
 
 @njit(cache=True)
+def _count_anew(stock: Stock, room: Room) -> None:
+    fill_shelves(stock.part, stock.shelves)
+    measure_classes(
+        stock.free, stock.part, stock.last, stock.until_ms, stock.closes_ms, room.instants_ms, room.nodes, room.shared
+    )
+
+
+@bare
 def _list(
     takes: Takes, losers: Losers, holders: Holders, lines: Lines, row: int, leaf: int, victims: I64, held: int
 ) -> None:
@@ -112,12 +121,21 @@ def _list(
     takes.counts[PLANNED] += 1
 
 
-@njit(cache=True)
-def _add_running(lines: Lines, leaf: int, milli: int) -> None:
+@bare
+def _add_running(lines: Lines, leaf: int, milli: int, taken: I64) -> None:
+    """Count so much as running, and as taken, on the path of a budget."""
     line, running, parent = leaf, lines.running, lines.parent
     while line >= 0:
         running[line] += milli
+        taken[line] += milli
         line = parent[line]
+
+
+@njit(cache=True)
+def _losers(now_ms: int, seq: int, quantum_ms: int, holders: Holders, lines: Lines, stock: Stock, any_: int) -> Losers:
+    return find_losers(
+        now_ms, seq, quantum_ms, holders, lines.parent, lines.weight, lines.running, lines.allowance, stock.node_of, any_
+    )
 
 
 @njit(cache=True)
@@ -133,9 +151,10 @@ def take_funded(
     ``NOBODY`` may be taken from by him. ``runs`` and ``stock.held`` are copies that are written; ``hold`` tells of workloads why
     GPUs are held for them.
     """
-    losers = find_losers(now_ms, seq, quantum_ms, holders, lines.parent, lines.weight, stock.node_of, 0)
+    losers = _losers(now_ms, seq, quantum_ms, holders, lines, stock, 0)
     known, limit, failed = False, takes.counts[LIMIT], -1
-    may_go, rank, room_of, victims = losers.gone, losers.line, losers.line, losers.line  # of those who may go, once they are known
+    may_go, gives, closed = losers.gone, losers.gone, losers.gone  # of those who may go and of their budgets, once they are known
+    rank, room_of, victims = losers.line, losers.line, losers.line
     while True:
         listed = takes.counts[PLANNED]
         takes.counts[ANSWER] = ELSEWHERE
@@ -154,17 +173,22 @@ def take_funded(
         if jobs.waits[row, WISH] > 0 or hold[row] > 0 or most > len(takes.gpus):
             return leaf, made
         if not known:
-            losers = find_losers(now_ms, seq, quantum_ms, holders, lines.parent, lines.weight, stock.node_of, 1)
+            losers = _losers(now_ms, seq, quantum_ms, holders, lines, stock, 1)
             known, size, budgets = True, len(losers.run), len(losers.budget)
             may_go, victims = np.zeros(size, dtype=np.uint8), np.empty(size, dtype=np.int64)
+            gives, closed = np.zeros(budgets, dtype=np.uint8), np.zeros(budgets, dtype=np.uint8)
             rank, room_of = np.zeros(budgets, dtype=np.int64), np.zeros(budgets, dtype=np.int64)
         loose_milli = choose_losers(
             losers, leaf, now_ms, quantum_ms, lines.parent, lines.weight, lines.running, lines.allowance, runs.took_ms, room_of,
-            may_go, rank,
+            may_go, rank, gives, closed,
         )  # fmt: skip
-        gpus = takes.gpus[takes.first_gpu[listed] :]
+        units, gpus = each // WHOLE, takes.gpus[takes.first_gpu[listed] :]
+        if units > 0:
+            open_ = room.nodes[0, units] if units < room.nodes.shape[1] else 0
+        else:
+            open_ = int(room.nodes[0, 1] > 0 or room.shared[0] >= each)
         answer, going, held = plan_for(
-            losers, may_go, loose_milli, idle_milli, room_of, rank, stock, row, nodes, each, steps_max, victims, gpus
+            losers, may_go, loose_milli, idle_milli, room_of, rank, stock, row, nodes, each, open_, steps_max, victims, gpus
         )
         if answer == ELSEWHERE:
             return leaf, made
@@ -175,17 +199,19 @@ def take_funded(
             failed, room.sums[3] = row, BOUND  # was he worth a look? what could be freed is measured anew
             continue
         _list(takes, losers, holders, lines, row, leaf, victims[:going], held)
-        _hold(stock, room, gpus[:held], row)
+        if _hold(stock, room, gpus[:held], row):
+            _count_anew(stock, room)
         runs.took_ms[leaf], jobs.gone[position[leaf]] = now_ms, 1
-        _add_running(lines, leaf, nodes * each)
+        _add_running(lines, leaf, nodes * each, taken)
         for k in victims[:going]:
             run = losers.run[k]
             owner, line = holders.workload[run], holders.line[run]
             losers.gone[k], runs.phase[run], blocked[line], lines.ready[line] = 1, STOPPING, 1, 0
             if holders.min_runtime_ms[owner] > 0:
-                _add_running(lines, line, -holders.gpus_milli[owner])
+                _add_running(lines, line, -holders.gpus_milli[owner], taken)
         # at most what was known may be freed, so long as nothing of the taker's budget may go
         room.sums[3] = 1 if lines.running[leaf] <= lines.allowance[leaf] else 0
-        look_and_choose(
-            jobs, lines, room, np.full(1, leaf), now_ms, blocked, stuck_milli, taken, position, candidate, shapes, count
-        )
+        look(jobs, lines, room, leaf, now_ms, blocked, stuck_milli, position, candidate, shapes, count)
+        choose_above(lines, lines.allowance, taken, leaf)
+        for k in victims[:going]:
+            choose_above(lines, lines.allowance, taken, losers.budget[losers.line[k]])
