@@ -43,6 +43,14 @@ def gpus_milli(text: str) -> int:
     return milli
 
 
+def weight_milli(text: str) -> int:
+    """Return thousandths for a weight such as ``2`` or ``0.5``."""
+    milli = _scaled(text, 1_000, "a weight", "2 or 0.5")
+    if milli < 1:
+        raise ValueError(f"{text!r} is no weight: it must be above zero; write for example 2 or 0.5")
+    return milli
+
+
 def traffic_milli(text: str) -> int:
     """Return thousandths of a unit of traffic for ``12.5``; not negative."""
     milli = _scaled(text, 1_000, "an amount of traffic", "12.5 or 300")
@@ -108,6 +116,14 @@ def share_ppm(text: str) -> int:
     if not 0 <= ppm <= PPM:
         raise ValueError(f"{text!r} is outside 0 % to 100 % of the parent budget")
     return ppm
+
+
+def quantile_ppm(text: str) -> int:
+    """Return parts per million for a quantile such as ``97.5%``; from 0 to 100 %."""
+    try:
+        return share_ppm(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no quantile from 0 % to 100 %; write for example 84% or 97.5%") from None
 
 
 def gpu_hours_us(text: str) -> int:

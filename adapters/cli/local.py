@@ -232,7 +232,8 @@ def bench(
 
     from apportion.adapters import bench as measurements
 
-    known = sorted(module.name for module in pkgutil.iter_modules(measurements.__path__) if module.name[:1] != "_")
+    files = (Path(folder) / f"{module.name}.py" for folder in measurements.__path__ for module in pkgutil.iter_modules([folder]))
+    known = sorted(file.stem for file in files if file.is_file() and "\ndef run(" in file.read_text(encoding="utf-8"))
     if not name:
         modules = {one: importlib.import_module(f"{measurements.__name__}.{one}") for one in known}
         lines = [f"  {one}{_signature(module)}: {_first_line(module)}" for one, module in modules.items()]

@@ -50,7 +50,7 @@ Policy = Annotated[
 Bank = Annotated[int | None, lasting("Up to so long of its share an idle budget stays owed")]
 Weight = Annotated[
     int | None,
-    typer.Option(parser=typed(arguments.gpus_milli), metavar="N", help="Of a GPU, in sums over pools (usage --weighted)"),
+    typer.Option(parser=typed(arguments.weight_milli), metavar="N", help="Of a GPU, in sums over pools (usage --weighted)"),
 ]
 HalfLife = Annotated[int | None, lasting("After which usage counts half, for fair_tree")]
 IdleHold = Annotated[int | None, lasting("A run that does no work for so long is shown to its owner and manager")]
@@ -98,7 +98,7 @@ WaitBound = Annotated[int | None, lasting("Under policy horizon a job that has w
 DemandQuantile = Annotated[
     int | None,
     typer.Option(
-        parser=typed(arguments.share_ppm), metavar="SHARE",
+        parser=typed(arguments.quantile_ppm), metavar="SHARE",
         help="Quantile of forecast traffic that services are kept ready for, such as 84% (one sigma) or 97.5%",
     ),
 ]  # fmt: skip

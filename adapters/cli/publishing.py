@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from apportion.adapters.cli.failure import usage
 from apportion.adapters.cli.verbs import WritePlace
+from apportion.adapters.text.bounds import place_of, rule_words
 from apportion.adapters.text.template import number_words
 
 if TYPE_CHECKING:
@@ -39,43 +40,26 @@ def checked(event_class: type[Event], options: dict[str, str], **fields: Any) ->
     try:
         return msgspec.convert(fields, event_class)
     except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at `$.")
-        name = path.rstrip("`").partition("[")[0]
+        text, path = place_of(error)
+        name = path[-1] if path else ""
         option = options.get(name, name)
-        value = fields.get(name)
+        value: Any = fields
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else getattr(value, step, None)
         raise usage(
-            f"{option} {_shown(name, value)} is not accepted: {_rule(name, text)}" if name else f"not accepted: {text}",
+            f"{option} {_shown(name, value)} is not accepted: {rule_words(name, text)}" if name else f"not accepted: {text}",
             _HELP.get(name, "`apportion schema` shows every field with its rule"),
         ) from None
 
 
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
-        return number_words(name, value) if name.endswith(("_milli", "_ms", "_ppm", "_gpu_us")) else f"{value:,}"
+        return number_words(name, value)
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 _HELP = {"kind": "one of training, batch_inference, quantization, realtime, interactive"}
-
-
-def _rule(name: str, text: str) -> str:
-    """Return msgspec's sentence in the words and units people typed."""
-    if "matching regex" in text:
-        if "budget" in name:
-            return "use a path of names joined by /, each of letters, digits and _ - . such as lab/llm/olmo"
-        return "use letters, digits and _ - . : starting with a letter or digit"
-    if text.startswith("Invalid enum value"):
-        return "not one of the values known"
-    bound = re.match(r"Expected `int` (>=|<=|<|>) (-?\d+)$", text)
-    if bound:
-        words = {">=": "at least", "<=": "at most", "<": "less than", ">": "more than"}[bound[1]]
-        return f"it must be {words} {number_words(name, int(bound[2]))}"
-    length = re.match(r"Expected `(str|array)` of length (>=|<=) (\d+)$", text)
-    if length:
-        what = "characters" if length[1] == "str" else "entries"
-        return f"it must have {'at least' if length[2] == '>=' else 'at most'} {length[3]} {what}"
-    return text[:1].lower() + text[1:]
 
 
 def event_document(place: WritePlace, event: Event) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def refusal_words(
         told = {}
     numbers.update(told)
     sentence, action = words_of("refusal", str(decision["reason"]), numbers)
-    shown = str(numbers["field"])
-    return sentence + (f" ({shown})" if shown and shown not in sentence else ""), action
+    shown = str(numbers["field"])  # an option, or words for an argument
+    return sentence + (f" ({shown})" if shown and shown.removeprefix("the ") not in sentence else ""), action
 
 
 def decision_lines(subject: str, decision: dict[str, Any]) -> list[str]:

@@ -44,7 +44,7 @@ async def why_not(place: ReadPlace, node: Node, job: Job) -> Answer:
         raise Failure(FAILED, f"nothing is known of node {node} at record {as_of.seq:,}", do)
     if "tests" not in found:
         do = f"`apportion job {job}` shows when it waited; ask about that moment with --at or --seq"
-        raise Failure(FAILED, f"{workload['workload']} does not wait at record {as_of.seq:,}: it is {workload['state']}", do)
+        raise Failure(FAILED, f"{workload['workload']} does not wait at record {as_of.seq:,}: {_state(workload)}", do)
     rows = [{**row, "holds": "yes" if row["holds"] else "no"} for row in found["tests"] if row["words"]]
     section = Section(rows, ["label", "holds", "words"], key="tests", headings={"label": "test", "words": "found"})
     sections = [section]
@@ -57,6 +57,10 @@ async def why_not(place: ReadPlace, node: Node, job: Job) -> Answer:
         )  # fmt: skip
     document = {"as_of": as_of.document(), **found}
     return Answer(sections, _lines(found, workload), document=document if place.as_json else None, as_of=as_of)
+
+
+def _state(workload: dict[str, Any]) -> str:
+    return f"it has ended: {workload['outcome']}" if workload.get("outcome") else f"it is {workload['state']}"
 
 
 def _here(workload: str, node: str, moment: Moment) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ _OPTIONS = {
     "max_failures": "--max-failures", "command": "the command", "cwd": "--cwd", "workload": "--id", "reason": "--reason",
     **wishes.OPTIONS, **services.OPTIONS,
 }  # fmt: skip
+_OF_A_JOB = {**_OPTIONS, "workload": "JOB"}
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Workload id, or its name (the newest of that name)")]
 
@@ -186,8 +187,8 @@ async def cancel(place: WritePlace, job: Job) -> Answer:
 
     async with opened(place) as source:
         workload = (await workload_of(source, job))["workload"]
-        event = checked(WorkloadCancelled, _OPTIONS, workload=workload, reason=place.reason)
-        return await written(source, place, event, _OPTIONS, workload, {"workload": workload}, job=workload)
+        event = checked(WorkloadCancelled, _OF_A_JOB, workload=workload, reason=place.reason)
+        return await written(source, place, event, _OF_A_JOB, workload, {"workload": workload}, job=workload)
 
 
 async def reprioritize(
@@ -200,5 +201,5 @@ async def reprioritize(
 
     async with opened(place) as source:
         workload = (await workload_of(source, job))["workload"]
-        event = checked(WorkloadReprioritized, _OPTIONS, workload=workload, priority=priority, reason=place.reason)
-        return await written(source, place, event, _OPTIONS, workload, {"workload": workload}, job=workload)
+        event = checked(WorkloadReprioritized, _OF_A_JOB, workload=workload, priority=priority, reason=place.reason)
+        return await written(source, place, event, _OF_A_JOB, workload, {"workload": workload}, job=workload)

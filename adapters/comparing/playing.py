@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -24,6 +25,7 @@ from apportion.adapters.simulation.cluster import Policy
 from apportion.adapters.simulation.driver import Passing, Simulation
 from apportion.adapters.simulation.world import World
 from apportion.core.decisions import CycleBatch, RunPlaced
+from apportion.core.errors import ApportionError
 from apportion.core.units import MS_PER_DAY, MS_PER_HOUR
 
 POLICIES: tuple[Policy, ...] = ("fair", "fifo", "priority", "fair_tree", "drf")
@@ -34,6 +36,10 @@ INTERVALS_PER_DAY = 4
 PERCENTS = (50, 90, 99)
 WAIT_BOUNDS_MS = [60_000 * minutes for minutes in (1, 2, 5, 10, 20, 30, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1_440, 2_160)]
 WAIT_BOUNDS_MS += [MS_PER_DAY * days for days in (2, 3, 4, 5, 6, 7, 10, 14, 21, 30)]
+
+
+class PlayerDied(ApportionError):
+    """A process of a play is gone, and with it what it had played."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -128,8 +134,12 @@ def play_all(story: Story, policies: Sequence[Policy], told: Callable[[Outcome],
     at_once = min(len(policies), workers or os.cpu_count() or 1)
     done: dict[str, Outcome] = {}
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=keep_kernels_apart) as pool:
-        for future in as_completed([pool.submit(play, story, policy) for policy in policies]):
-            outcome = future.result()
-            done[outcome.policy] = outcome
-            told(outcome)
+        try:
+            for future in as_completed([pool.submit(play, story, policy) for policy in policies]):
+                outcome = future.result()
+                done[outcome.policy] = outcome
+                told(outcome)
+        except BrokenProcessPool as error:
+            left = ", ".join(policy for policy in policies if policy not in done)
+            raise PlayerDied(f"a process that played {left} was ended from outside, or ran out of memory") from error
     return [done[policy] for policy in policies]

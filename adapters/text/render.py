@@ -28,6 +28,7 @@ DURATION_NAMES = frozenset(
         "quantum_ms", "ran_ms", "review_ms", "run_ms", "waited_ms", "wait_ms", "wait_p50_ms", "wait_p90_ms", "wait_p99_ms",
         "p50_ms", "p90_ms", "p99_ms", "heartbeat_timeout_ms", "start_timeout_ms", "protected_cap_ms", "resume_from_ms",
         "bank_ms", "beneficiary_waited_ms", "half_life_ms", "idle_ms", "limit_ms", "shortest_ms", "step_ms", "wait_bound_ms",
+        "hold_ms", "startup_ms",
     }
 )  # fmt: skip
 # GPU-hours that are not parts of a sum: each is rounded by itself.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from apportion.adapters.text.render import DURATION_NAMES, duration, gpu_hours, gpus, percent, when
+from apportion.adapters.text.render import DURATION_NAMES, duration, gpu_count, gpu_hours, gpus, percent, when
 
+_BARE = {"weight_milli", "traffic_milli"}  # thousandths of no GPU
 _DURATIONS = {"timeout_ms", "limit_ms", "late_ms"}
 _PLACE = re.compile(r"\{(\w+)(?::([^{}|]+)\|([^{}|]+))?\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
@@ -21,9 +22,11 @@ def number_words(name: str, value: int | str) -> str:
     """Return a number in the unit its name states: GPUs, GPU-hours, percent, instant or duration."""
     if isinstance(value, str):
         return value
+    if name in _BARE:
+        return gpu_count(value)
     if name.endswith("_milli"):
         return gpus(value)
-    if name.endswith("_gpu_us"):
+    if name == "gpu_us" or name.endswith("_gpu_us"):
         return f"{gpu_hours(value)} GPU-h"
     if name.endswith("_ppm"):
         return percent(value)

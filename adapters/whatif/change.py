@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import msgspec.inspect
 
 from apportion.adapters.simulation.stated import Stated, stated
 from apportion.adapters.text import render
+from apportion.adapters.text.bounds import place_of, rule_words
+from apportion.adapters.text.template import number_words
 from apportion.adapters.whatif.beats import Beats
 from apportion.adapters.whatif.demand import Asked, Demand, Ending, Needs
 from apportion.adapters.whatif.history import Entry, History, event_of
@@ -191,8 +194,13 @@ def policy(core: Core, history: History, pool: str, fields: dict[str, Any]) -> C
     try:
         event = msgspec.convert({"pool": pool, **fields, "reason": MADE}, PolicyActivated)
     except msgspec.ValidationError as error:
+        text, path = place_of(error)
+        rule = path[-1] if path else ""
+        known = _values_of(rule)
+        what = f"one of {', '.join(known)}" if known else rule_words(rule, text)
+        value = number_words(rule, fields[rule]) if rule in fields else ""
         raise ChangeRefused(
-            f"policy of {pool}: {error}", "`apportion policy set --help` lists rules and values"
+            f"policy of {pool}: {rule} {value} is not accepted: {what}", "`apportion policy set --help` lists rules and values"
         ) from None
     unknown = [name for name in fields if name not in PolicyActivated.__struct_fields__]
     if unknown:
@@ -209,9 +217,17 @@ def policy(core: Core, history: History, pool: str, fields: dict[str, Any]) -> C
             and any(getattr(found, name) is not None for name in fields)
         )
 
-    told = ", ".join(f"{name} {value}" for name, value in fields.items())
+    told = ", ".join(f"{name} {number_words(name, value)}" for name, value in fields.items())
     drops = sets if any(sets(entry) for entry in history.entries) else None
     return Change(_events(core, [event], "policy"), drops, words=(f"pool {pool}: {told}",))
+
+
+def _values_of(rule: str) -> list[str]:
+    """Return the values that a rule may have, where it has names for them."""
+    kinds = {one.name: one.type for one in msgspec.inspect.type_info(PolicyActivated).fields}  # type: ignore[attr-defined]  # a struct has
+    found = kinds.get(rule)
+    parts = found.types if isinstance(found, msgspec.inspect.UnionType) else (found,)
+    return [str(value) for part in parts if isinstance(part, msgspec.inspect.LiteralType) for value in part.values]
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +13,15 @@ import pytest
 from apportion.adapters.charts.svg import Picture
 from apportion.adapters.cli.main import run
 from apportion.adapters.comparing import charts
-from apportion.adapters.comparing.playing import POLICIES, WAIT_BOUNDS_MS, Outcome, misplaced_pct, play
+from apportion.adapters.comparing.playing import (
+    POLICIES,
+    WAIT_BOUNDS_MS,
+    Outcome,
+    PlayerDied,
+    misplaced_pct,
+    play,
+    play_all,
+)
 from apportion.adapters.comparing.report import document, lines
 from apportion.adapters.comparing.story import Story, StoryRefused, story
 from apportion.adapters.comparing.timeline import Timeline
@@ -235,3 +244,15 @@ def test_the_verb_plays_prints_and_draws(
     assert [Path(name).name for name in told["files"]] == ["shares.svg", "waits.svg"]
     assert (tmp_path / "out" / "waits.svg").read_text().startswith("<svg")
     assert told["to_ms"] - told["from_ms"] == MS_PER_DAY
+
+
+class Deadly(str):
+    """A policy that ends whoever is given it to play."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os._exit, (9,)
+
+
+def test_a_player_that_is_gone_is_told_in_words() -> None:
+    with pytest.raises(PlayerDied, match="a process that played fair was ended from outside"):
+        play_all(None, [Deadly("fair")], print)  # type: ignore[arg-type, list-item]  # nobody comes to play it

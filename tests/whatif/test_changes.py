@@ -200,3 +200,23 @@ def test_a_run_that_changed_its_place_still_does_all_of_its_work(past: Past) -> 
                 assert demand.endings[-1].progress_ms <= done_ms <= demand.endings[-1].progress_ms + 180_000, key
                 checked += 1
     assert checked > 20
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "said"),
+    [
+        ("policy", "fifoo", "policy fifoo is not accepted: one of drf, fair, fair_tree, fifo, horizon, priority"),
+        ("packing", "worst", "packing worst is not accepted: one of balanced, best_fit, fgd"),
+        ("quantum_ms", 1, "quantum_ms 1ms is not accepted: it must be at least 1s"),
+        ("reservations_max", "foo", "reservations_max foo is not accepted: it must be a whole number"),
+    ],
+)
+def test_a_rule_that_no_pool_may_have_is_told_with_what_it_may_be(past: Past, rule: str, value: int | str, said: str) -> None:
+    with pytest.raises(change.ChangeRefused) as refused:
+        change.policy(past.core(), past.history, "h100", {rule: value})
+
+    assert refused.value.what == f"policy of h100: {said}"
+
+
+def test_another_rule_is_told_in_its_unit(past: Past) -> None:
+    assert change.policy(past.core(), past.history, "h100", {"quantum_ms": 1_800_000}).words == ("pool h100: quantum_ms 30m",)
