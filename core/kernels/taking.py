@@ -25,7 +25,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "serve.columns": "070f7f6de186", "serve.stock": "7b9b5cee6db2",
+    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "serve.columns": "00138576507d", "serve.stock": "6fdac73518c5",
     "targets": "2a01b8b80016", "victims": "42f1c42bc505"
 }  # fmt: skip
 

@@ -268,18 +268,19 @@ def _move_for_heads(state: State, emit: Emit, shares: Shares, turn: Turn, moves:
 
 def _unfunded(state: State, emit: Emit, shares: Shares, turn: Turn, ends: serve.Ends, places: serve.Places) -> None:
     """Passes 2 to 4."""
-    if int(state.pool.idle_milli[turn.pool]) > 0:
-        serve.rule_out(turn.jobs, turn.room, turn.now_ms, turn.seen)
+    if int(state.pool.idle_milli[turn.pool]) <= 0:
+        return
+    open_ = turn.open()
     for idle_cycles, in_time_free in ((0, 0), (0, 1), (1, 0)):
-        if int(state.pool.idle_milli[turn.pool]) > 0:
-            _everybody(state, emit, shares, turn, ends, places, idle_cycles, in_time_free)
+        if int(state.pool.idle_milli[turn.pool]) > 0 and serve.is_open(turn.room, turn.now_ms, open_, idle_cycles):
+            _everybody(state, emit, shares, turn, ends, places, open_, idle_cycles, in_time_free)
 
 
 def _everybody(
-    state: State, emit: Emit, shares: Shares, turn: Turn, ends: serve.Ends, places: serve.Places, idle_cycles: int,
-    in_time_free: int,
+    state: State, emit: Emit, shares: Shares, turn: Turn, ends: serve.Ends, places: serve.Places, open_: serve.Open,
+    idle_cycles: int, in_time_free: int,
 ) -> None:  # fmt: skip
-    position, allowed, lines = turn.jobs.first.copy(), shares.allowance.copy(), turn.lines
+    position, allowed, lines = open_.first[idle_cycles].copy(), shares.allowance.copy(), turn.lines
     lines.ready[:] = turn.waiting()
     serve.choose_all(lines, allowed, lines.running)
     found = np.zeros(1, dtype=np.int64)
@@ -287,14 +288,14 @@ def _everybody(
         starts = turn.starts()
         leaf = serve.start_all(
             turn.jobs, lines, turn.room, ends, places, turn.tried, turn.stock, turn.ranks, starts, turn.root, turn.now_ms,
-            turn.horizon_ms, turn.starts_ms, turn.plain, in_time_free, idle_cycles, turn.seen, allowed, position, found,
+            turn.horizon_ms, turn.starts_ms, turn.plain, in_time_free, idle_cycles, open_, allowed, position, found,
         )  # fmt: skip
         start_listed(state, emit, shares, starts)
         if leaf < 0:
             return
         if int(found[0]) == serve.FULL or turn.rank():
             continue
-        workload = int(turn.jobs.queue[position[leaf]])
+        workload = int(turn.jobs.queue[open_.at[idle_cycles, position[leaf]]])
         gpus = _fit(state, turn, workload)
         if gpus:
             start(state, emit, shares, workload, gpus)

@@ -44,7 +44,7 @@ class Turn:
         self.lines = lines_of(state, shares)
         serve.children(rows, pool, budget.pool, budget.parent, self.lines.first_child, self.lines.next_sibling)
         self.tried = serve.Tried(np.zeros((SHAPES_TRIED_MAX, 4), dtype=np.int64), np.zeros(2, dtype=np.int64))
-        self.seen = np.zeros(state.queued, dtype=np.uint8)  # per position of the queue
+        self.seen = np.zeros(state.queued, dtype=np.uint8)  # per position of the queue: who need not be looked at
         self._gone_free, self._gone_part = (np.empty(state.node.used, dtype=np.int64) for _column in range(2))
         self._runs: tuple[int, serve.Runs] | None = None  # and the ``State.moved`` of which they tell
         self.profile = np.zeros(0, dtype=np.int64)  # of the plan, once there is one
@@ -164,6 +164,17 @@ class Turn:
             self.state.budget.took_ms, run.first_alloc, alloc.next, alloc.gpu, alloc.milli,
         )  # fmt: skip
         self._runs = moved, made
+        return made
+
+    def open(self) -> serve.Open:
+        """Return who may be worth a look in passes over everybody; it holds until somebody else has his turn."""
+        memo, entries = self.state.memo, len(self.state.queue)
+        if memo.spare_open is None or memo.spare_open.shape[1] < entries:
+            memo.spare_open = np.empty((2, entries), dtype=np.int64)
+        first, last = (np.empty((2, len(self.mine)), dtype=np.int64) for _column in range(2))
+        asked, least_s = np.empty((serve.SIGNATURES, 2), dtype=np.int64), np.empty((2, serve.SIGNATURES + 1), dtype=np.int64)
+        made = serve.Open(memo.spare_open, first, last, asked, least_s, np.zeros(1, dtype=np.int64))
+        serve.rule_out(self.jobs, self.room, self.waiting(), self.now_ms, self.seen, made)
         return made
 
     def waiting(self) -> I64:

@@ -66,6 +66,7 @@ class Memo:
     def __init__(self) -> None:
         self._moved = -1
         self.spare_stocks: dict[int, serve.Stock] = {}  # per pool: arrays that are used again, whatever is in them
+        self.spare_open: I64 | None = None  # the same: 2 x positions of the queue
         self.forget()
 
     def forget(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.core.kernels import asked
 from apportion.core.kernels import queue as queue_kernels
 from apportion.core.state import schema
 from apportion.core.state.state import WAITS, State
@@ -45,7 +46,7 @@ def insert_queued(state: State, row: int) -> None:
     make_room(state, 1)
     _note_wait(state, row)
     table = state.workload
-    ask = -1 if table.cells.wish[row] else table.cells.milli_per_node[row]
+    ask = asked.ask_of(state.waits, row)
     queue_kernels.insert(state.queue, state.asks, state.queued, row, ask, table.budget, table.priority, table.event_seq)
     state.queued += 1
     state.in_queue[row] = queue_kernels.WAITING
@@ -79,7 +80,8 @@ def follow_marks(state: State) -> None:
 def _merge(state: State, rows: NDArray[np.int64]) -> None:
     table = state.workload
     made = rows[np.lexsort((rows, table.event_seq[rows], -table.priority[rows], table.budget[rows]))]
-    asks = np.where(table.wish[made] > 0, -1, table.milli_per_node[made])
+    asks = np.empty_like(made)
+    asked.fill_asks(state.waits, made, asks)
     queue_kernels.merge(state.queue, state.asks, state.queued, made, asks, table.budget, table.priority, table.event_seq)
     state.queued += len(rows)
 

@@ -234,13 +234,22 @@ def check_choices(state: State) -> None:
     assert sorted(listed) == choice.live_rows()
 
 
+def ask_in_one_number(state: State, row: int) -> int:
+    """What somebody who waits asks for, as it stands beside the queue: written out, field by field."""
+    cells = state.workload.cells
+    expected_ms, idle = cells.expected_runtime_ms[row], int(cells.min_runtime_ms[row] == 0)
+    left_s = max(0, expected_ms - cells.progress_ms[row]) // 1_000 if expected_ms > 0 else 2**30 - 1
+    fields = f"{left_s:030b}{idle:b}{cells.nodes[row]:015b}{cells.milli_per_node[row]:017b}"
+    return -1 - int(fields, 2) if cells.wish[row] else int(fields, 2)
+
+
 def check_queue(state: State) -> None:
     """The incremental queue is the one that sorting gives."""
     table = state.workload
     waiting = [row for row in table.live_rows() if int(table.state[row]) in (schema.PENDING, schema.HELD)]
     expected = queue_order(waiting, table.budget.tolist(), table.priority.tolist(), table.event_seq.tolist())
     assert state.queue[: state.queued].tolist() == expected
-    assert state.asks[: state.queued].tolist() == [-1 if table.wish[row] else int(table.milli_per_node[row]) for row in expected]
+    assert state.asks[: state.queued].tolist() == [ask_in_one_number(state, row) for row in expected]
     first, last = (np.zeros(state.budget.used, dtype=np.int64) for _column in range(2))
     parts_of(state, first, last)
     lines = [int(table.budget[row]) for row in expected]

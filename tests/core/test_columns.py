@@ -342,11 +342,17 @@ def test_what_may_be_freed_and_who_is_ruled_out_is_what_the_table_says(nodes: in
         field, loose_milli = preempting.field_of(state, shares, workload)
         assert int(turn.room.sums[1]) > 0 or not loose_milli or field is None, "what may be freed is never too little"
 
-    seen = np.zeros(state.queued, dtype=np.uint8)
-    serve.rule_out(turn.jobs, turn.room, turn.now_ms, seen)
-    for at, row in enumerate(turn.jobs.queue.tolist()):
+    open_, listed = turn.open(), dict[int, int]()
+    for idle_cycles in (0, 1):
+        for leaf in range(state.budget.used):
+            first, last = int(open_.first[idle_cycles, leaf]), int(open_.last[idle_cycles, leaf])
+            assert sorted(open_.at[idle_cycles, first:last]) == list(open_.at[idle_cycles, first:last])
+            listed.update(dict.fromkeys(turn.jobs.queue[open_.at[idle_cycles, first:last]].tolist(), idle_cycles))
+            assert (state.workload.budget[turn.jobs.queue[open_.at[idle_cycles, first:last]]] == leaf).all()
+    for row in turn.jobs.queue.tolist():
         class_ = int(np.searchsorted(turn.room.instants_ms, serve.says_over_ms(turn.jobs, row, turn.now_ms)))
-        assert seen[at] == serve.UNSEEN or not serve.may_fit(turn.jobs, turn.room, row, class_)
+        assert row in listed or not serve.may_fit(turn.jobs, turn.room, row, class_)
+        assert listed.get(row, 0) == int(row in listed and not state.workload.min_runtime_ms[row])
 
 
 @settings(quick, max_examples=10)

@@ -39,7 +39,7 @@ from apportion.core.kernels.serve.columns import (
     Stock,
     Tried,
 )
-from apportion.core.kernels.serve.depth import OUT, UNSEEN, rule_out
+from apportion.core.kernels.serve.depth import OUT, SIGNATURES, Open, is_open, rule_out
 from apportion.core.kernels.serve.freed import measure_freed
 from apportion.core.kernels.serve.heads import look_and_choose, note_stuck
 from apportion.core.kernels.serve.money import (
@@ -61,9 +61,9 @@ from apportion.core.kernels.serve.takes import Takes, take_funded
 
 __all__ = [
     "ABOVE_ALLOWANCE", "BALANCE_SPENT", "BOUND", "BUDGET_CLOSED", "EACH", "FULL", "IDLE_CYCLES", "KEPT", "NODES", "OPEN", "OUT",
-    "SHAPES", "SHELF", "STUCK", "UNFIT", "UNSEEN", "WITHIN_ALLOWANCE", "Ends", "Jobs", "Lines", "Places", "Ranks", "Room",
-    "Runs", "Starts", "Stock", "Takes", "Tried", "add_end", "children", "choose_above", "choose_all", "fair_order",
-    "fill_shelves", "first_in_line", "forget", "fundable", "funded_since", "keep_ahead", "link_ends", "look_and_choose",
+    "SHAPES", "SHELF", "SIGNATURES", "STUCK", "UNFIT", "WITHIN_ALLOWANCE", "Ends", "Jobs", "Lines", "Open", "Places", "Ranks",
+    "Room", "Runs", "Starts", "Stock", "Takes", "Tried", "add_end", "children", "choose_above", "choose_all", "fair_order",
+    "fill_shelves", "first_in_line", "forget", "fundable", "funded_since", "is_open", "keep_ahead", "link_ends", "look_and_choose",
     "may_fit", "measure_classes", "measure_freed", "next_ahead", "next_leaf", "note", "note_stuck", "pick_gpus", "pick_ranked",
     "place", "rule_out", "says_over_ms", "start_all", "start_funded", "take_funded", "take_gpus", "was_tried",
 ]  # fmt: skip

@@ -37,8 +37,8 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "release": "e85f585effaf", "serve.columns": "070f7f6de186", "serve.order": "524115211ac4", "serve.places": "f042e8beab3a",
-    "serve.shapes": "2e986ec0dae2",
+    "release": "e85f585effaf", "serve.columns": "00138576507d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958",
+    "serve.shapes": "a6b4fdc08477",
 }  # fmt: skip
 
 

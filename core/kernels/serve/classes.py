@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.ahead": "b0c2fab586d7", "serve.columns": "070f7f6de186", "serve.shapes": "2e986ec0dae2"
+    "serve.ahead": "75a86cf4934b", "serve.columns": "00138576507d", "serve.shapes": "a6b4fdc08477"
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ class Jobs(NamedTuple):
     """Columns of workloads, and the queue."""
 
     queue: I64
-    asks: I64  # per position of it: milli-GPU of a node, -1 = something else beside GPUs
+    asks: I64  # per position of it: what he asks for, in one number (``asked``); below 0 = something else beside GPUs
     gone: NDArray[np.uint8]  # per position: 1 = it has started in this cycle, whatever ``state`` says
     first: I64  # per budget row, its part of the queue
     last: I64

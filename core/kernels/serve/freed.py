@@ -17,7 +17,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "070f7f6de186"
+    "serve.columns": "00138576507d"
 }  # fmt: skip
 
 PLACED, STARTED = 1, 2  # run.state

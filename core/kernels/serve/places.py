@@ -30,7 +30,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.columns": "070f7f6de186", "serve.money": "75b1e39bb334", "serve.shapes": "2e986ec0dae2"
+    "serve.columns": "00138576507d", "serve.money": "464ce80f684d", "serve.shapes": "a6b4fdc08477"
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "serve.columns": "070f7f6de186", "serve.stock": "7b9b5cee6db2",
+    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "serve.columns": "00138576507d", "serve.stock": "6fdac73518c5",
 }  # fmt: skip
 
 SHAPES = 16  # that are remembered; of more the one that came first is forgotten

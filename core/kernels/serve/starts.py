@@ -43,7 +43,7 @@ from apportion.core.kernels.serve.columns import (
     Stock,
     Tried,
 )
-from apportion.core.kernels.serve.depth import next_of_all
+from apportion.core.kernels.serve.depth import Open, is_open, next_of_all
 from apportion.core.kernels.serve.freed import count_freed, measure_freed
 from apportion.core.kernels.serve.heads import look, look_at, next_funded, note_stuck
 from apportion.core.kernels.serve.money import WITHIN_ALLOWANCE, fundable_row, promisable_us, verdict
@@ -58,10 +58,10 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "release": "e85f585effaf", "serve.classes": "b995688876f4",
-    "serve.columns": "070f7f6de186", "serve.depth": "c158324123c4", "serve.freed": "96dcdb7077d0", "serve.heads": "6cfcd7a055ff",
-    "serve.money": "75b1e39bb334", "serve.order": "524115211ac4", "serve.places": "f042e8beab3a", "serve.ranked": "e832d0f948f0",
-    "serve.shapes": "2e986ec0dae2", "serve.stock": "7b9b5cee6db2",
+    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "release": "e85f585effaf", "serve.classes": "00c45c43df4f",
+    "serve.columns": "00138576507d", "serve.depth": "c0134b226087", "serve.freed": "576feafac0bf", "serve.heads": "c92cb857b3aa",
+    "serve.money": "464ce80f684d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958", "serve.ranked": "7c1f8dfa04d1",
+    "serve.shapes": "a6b4fdc08477", "serve.stock": "6fdac73518c5",
 }  # fmt: skip
 
 
@@ -255,18 +255,21 @@ def start_funded(
 def start_all(
     jobs: Jobs, lines: Lines, room: Room, ends: Ends, places: Places, tried: Tried, stock: Stock, ranks: Ranks, starts: Starts,
     root: int, now_ms: int, horizon_ms: int, starts_ms: I64, plain: int, in_time_free: int, idle_cycles: int,
-    seen: NDArray[np.uint8], allowed: I64, position: I64, found: I64,
+    open_: Open, allowed: I64, position: I64, found: I64,
 ) -> int:  # fmt: skip
     """Start who may and fits, as long as nothing else is to be decided; then the same as ``next_of_all``."""
-    found[0] = OPEN
+    found[0], changed = OPEN, True
     while True:
+        if changed and not is_open(room, now_ms, open_, idle_cycles):
+            return -1
+        changed = False
         leaf = next_of_all(
-            jobs, lines, room, ends, places, tried, root, now_ms, horizon_ms, starts_ms, in_time_free, idle_cycles, seen, allowed,
-            position,
+            jobs, lines, room, ends, places, tried, root, now_ms, horizon_ms, starts_ms, in_time_free, idle_cycles, open_,
+            allowed, position,
         )  # fmt: skip
         if leaf < 0:
             return leaf
-        at = position[leaf]
+        at = open_.at[idle_cycles, position[leaf]]
         row = jobs.queue[at]
         if plain == 0 or jobs.waits[row, WISH] > 0:
             return leaf
@@ -275,7 +278,7 @@ def start_all(
             return leaf
         over_ms = says_over_ms(jobs, row, now_ms)
         if _start(jobs, lines, room, stock, ranks, starts, at, over_ms):
-            room.sums[3] = 0
+            room.sums[3], changed = 0, True
             if len(room.profile) > 0:
                 for t in range(min(buckets_of(over_ms, now_ms), len(room.profile))):
                     room.profile[t] -= milli_of(jobs.waits, row)

@@ -18,7 +18,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "serve.columns": "070f7f6de186"
+    "bare": "6b2fd7db475f", "serve.columns": "00138576507d"
 }  # fmt: skip
 
 

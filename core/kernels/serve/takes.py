@@ -45,9 +45,9 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "release": "e85f585effaf", "serve.classes": "b995688876f4",
-    "serve.columns": "070f7f6de186", "serve.heads": "6cfcd7a055ff", "serve.order": "524115211ac4", "serve.ranked": "e832d0f948f0",
-    "serve.starts": "9c1749502621", "serve.stock": "7b9b5cee6db2", "taking": "ad3280ab955f"
+    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "release": "e85f585effaf", "serve.classes": "00c45c43df4f",
+    "serve.columns": "00138576507d", "serve.heads": "c92cb857b3aa", "serve.order": "b094c9e19445", "serve.ranked": "7c1f8dfa04d1",
+    "serve.starts": "f55adb305e4a", "serve.stock": "6fdac73518c5", "taking": "664056b2a0c2"
 }  # fmt: skip
 
 LIMIT, PLANNED, ANSWER = range(3)  # of ``Takes.counts``
