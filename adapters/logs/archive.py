@@ -18,7 +18,7 @@ from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogMismatch
 
 if TYPE_CHECKING:
-    from apportion.adapters.logs.columns import Sheet
+    from apportion.adapters.logs.sheets import Sheet
     from apportion.core.fold.text import Text
 
 TEXT_RECORDS = 8_192  # so few that their bytes are still near when they are read

@@ -27,7 +27,8 @@ from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogMismatch
 
 if TYPE_CHECKING:
-    from apportion.adapters.logs.columns import Sheet
+    from apportion.adapters.logs.sheets import Sheet
+    from apportion.core.fold.columns import Room
 
 MAGIC, MAGIC_BEFORE = b"APSEG3\n", b"APSEG2\n"
 HASH_BYTES = 32
@@ -185,14 +186,15 @@ def _reader(segment: Segment) -> Callable[[str], bytes]:
     return read
 
 
-def read_sheet(segment: Segment) -> Sheet:
-    """Return the records of a segment as columns. Raises ``LogMismatch`` when it was altered."""
-    from apportion.adapters.logs.columns import Expected, Sheet, principals_of
+def read_sheet(segment: Segment, room: Room | None = None) -> Sheet:
+    """Return the records of a segment as columns, in ``room`` if there is some. Raises ``LogMismatch`` when it was altered."""
+    from apportion.adapters.logs.columns import Expected, principals_of
+    from apportion.adapters.logs.sheets import Sheet
 
     header, read = segment.header, _reader(segment)
     try:
         nodes = principals_of(header.subjects) if header.nodes is None else header.nodes
-        return Sheet(header.subjects, nodes, header.count, Expected(header.interval_ms, header.slope), read)
+        return Sheet(header.subjects, nodes, header.count, Expected(header.interval_ms, header.slope), read, room)
     except (LogMismatch, KeyError, zlib.error) as error:
         raise LogMismatch(f"{segment.path} cannot be read: {error}") from error
 

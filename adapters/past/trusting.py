@@ -17,15 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from apportion.adapters.logs.archive import segments_of
-from apportion.adapters.logs.columns import Sheet
 from apportion.adapters.logs.segments import Segment, read_decisions, read_sheet
+from apportion.adapters.logs.sheets import Sheet
 from apportion.adapters.past.replaying import Difference, OnProgress, Progress, core_from
 from apportion.adapters.processes.build import is_kept
 from apportion.adapters.processes.collector import without_collector
 from apportion.core.engine import Core
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import Divergence, InvariantBroken, LogMismatch
-from apportion.core.fold.columns import Columns
+from apportion.core.fold.columns import Columns, Room
 from apportion.core.fold.stretches import Batches
 
 COMPILES = "compiling what folds long stretches of a log: once for this build, about a minute"
@@ -74,11 +74,12 @@ def _replayed(core: Core, directory: Path, to_seq: int | None, progress: OnProgr
     start_seq = core.seq
     if progress is not None and not is_kept("stretch"):
         progress(replace(at, pause=COMPILES))
+    room = Room()
     for segment in segments:
         first_seq, end_seq = segment.header.first_seq, min(segment.header.last_seq, stop_seq)
         if end_seq <= core.seq:
             continue
-        _fold(core, segment, first_seq, end_seq, batches)
+        _fold(core, segment, first_seq, end_seq, batches, room)
         at.events, at.seq, at.time_ms, at.cycles = core.seq - start_seq, core.seq, core.time_ms, core.cycle
         if progress is not None:
             progress(at)
@@ -90,8 +91,8 @@ def _day_of(segments: list[Segment], seq: int) -> str:
     return max((segment.header.day for segment in segments if segment.header.first_seq <= seq), default="")
 
 
-def _fold(core: Core, segment: Segment, first_seq: int, end_seq: int, batches: _Answers) -> None:
-    sheet = read_sheet(segment)
+def _fold(core: Core, segment: Segment, first_seq: int, end_seq: int, batches: _Answers, room: Room) -> None:
+    sheet = read_sheet(segment, room)
     blind_seq = min(end_seq, batches.last_input_seq)
     if blind_seq > core.seq:
         columns = columns_of(sheet, first_seq, blind_seq - first_seq + 1)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from apportion.adapters.logs.archive import segments_of
-from apportion.adapters.logs.columns import Sheet
 from apportion.adapters.logs.segments import read_sheet
+from apportion.adapters.logs.sheets import Sheet
 from apportion.adapters.whatif.beats import I64, Plain
 from apportion.adapters.whatif.history import Reader, peeked
 from apportion.core.envelope import Record

@@ -25,10 +25,23 @@ _UNKNOWN = (0, 0, 0, 0)
 _NONE = np.zeros(0, dtype=np.int64)
 
 
+class Room:
+    """Room for what is told of records, the same again for whoever is done with the last ones: new memory is cleared first."""
+
+    def __init__(self) -> None:
+        self._block = np.empty((9, 0), dtype=np.int64)
+
+    def of(self, count: int) -> Told:
+        """Return room for so many records; frames are nobody's who has read heartbeats already."""
+        if self._block.shape[1] < count:
+            self._block = np.empty((9, count), dtype=np.int64)
+        form, who, stored_ms, start, length, at_ms, beat, down, down_length = self._block[:, :count]
+        return Told(form, who, stored_ms, start, length, at_ms, beat, down, down_length, _NONE)
+
+
 def room_for(count: int) -> Told:
-    """Return room for what is told of so many records; frames are nobody's who has read heartbeats already."""
-    form, who, stored_ms, start, length, at_ms, beat, down, down_length = np.empty((9, count), dtype=np.int64)
-    return Told(form, who, stored_ms, start, length, at_ms, beat, down, down_length, _NONE)
+    """Return room for what is told of so many records, which nobody else has."""
+    return Room().of(count)
 
 
 class Columns:

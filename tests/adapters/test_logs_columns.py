@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters.logs import columns, packed
+from apportion.adapters.logs import columns, packed, sheets
 from apportion.adapters.logs.segments import (
     decisions_segment,
     events_segment,
@@ -193,8 +193,8 @@ def test_columns_that_do_not_fit_are_refused_by_name() -> None:
     whole = {name: zlib.decompress(text) for name, text in texts.items()}
     subjects, nodes = ([speaker[side] for speaker in speakers] for side in (0, 1))
 
-    def sheet(**other: bytes) -> columns.Sheet:
-        return columns.Sheet(subjects, nodes, len(records), expected, (whole | other).__getitem__)
+    def sheet(**other: bytes) -> sheets.Sheet:
+        return sheets.Sheet(subjects, nodes, len(records), expected, (whole | other).__getitem__)
 
     assert sheet().records(1) == records
     for name in ("regular", "who", "stored", "at", "beat", "down", "tail", "id"):
