@@ -1,4 +1,4 @@
-"""Verbs of the archive: write, list, check; ``cut`` is in ``cutting``.
+"""Verbs of the archive: write, list, check; ``cut`` is in ``cutting``, ``thin`` in ``thinning``.
 
 An archive is a directory of both logs in daily files, with a snapshot of the core at each day's end. ``--dir`` of an archive makes
 ``verify``, ``replay``, ``events`` and ``audit`` read it, without a server. Nothing here changes a log.
@@ -17,6 +17,7 @@ from apportion.adapters.cli.failure import FAILED, usage
 from apportion.adapters.cli.output import Answer, Section
 from apportion.adapters.cli.showing import progress
 from apportion.adapters.cli.stores import ARCHIVE, archive_meant, existing_archive, open_logs
+from apportion.adapters.cli.thinning import thin
 from apportion.adapters.cli.verbs import Place, table_verb, use_kernels, verb
 from apportion.adapters.text import render
 
@@ -26,12 +27,14 @@ PANEL = "Check and replay"
 def add_to(app: typer.Typer) -> None:
     """Register the group."""
     group = typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, help="The log in daily files: write, list, check, cut (read it with --dir)."
-    )
+        no_args_is_help=True, rich_markup_mode=None,
+        help="The log in daily files: write, list, check, cut, thin (read it with --dir).",
+    )  # fmt: skip
     group.command("write")(verb(write))
     group.command("list")(table_verb(list_))
     group.command("check")(verb(check))
     group.command("cut")(verb(cut))
+    group.command("thin")(verb(thin))
     app.add_typer(group, name="archive", rich_help_panel=PANEL)
 
 

@@ -138,6 +138,7 @@ def test_a_cut_drops_what_it_said_and_nothing_is_lost(log: Any, archive: Path, t
     assert with_bus(whole) == log
     assert told("archive", "cut", "--keep", "5")["cut"] is False
     assert told("archive", "cut", "--keep", "2")["cut"] is False
+    assert told("archive", "thin", "--keep", "2")["thinned"] == [], "the first day stays, and the one that was cut at"
 
 
 def test_every_verb_reads_across_the_seam(log: Any, archive: Path, told: Any) -> None:
