@@ -24,6 +24,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from apportion.adapters.bus import frames
+from apportion.adapters.bus.permission import NotPermitted, Refusal, refusal
 from apportion.adapters.processes import ending
 from apportion.core.errors import ApportionError
 
@@ -34,6 +35,7 @@ PING_INTERVAL_S = 5
 WATCHDOG_INTERVAL_S = 10.0
 RECONNECT_WAIT_S = 0.1
 LOG_EVERY_S = 10.0
+REFUSED_MAX = 1_000
 
 
 class BusUnreachable(ApportionError):
@@ -90,6 +92,10 @@ class Connection:
         self._parser: frames.BulkParser | None = None
         self._lost_listeners: list[Callable[[], None]] = []
         self._back_listeners: list[Callable[[], None]] = []
+        self._refused_listeners: list[Callable[[Refusal], None]] = []
+        self._refused: dict[Refusal, None] = {}  # what the server said on this connection that we may not, the last of it
+        self._answers = inbox_of(url)
+        self._deaf = False  # we may not listen for answers
         self._watchdog: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._logged_at = 0.0
@@ -121,7 +127,7 @@ class Connection:
                 ping_interval=PING_INTERVAL_S,
                 max_outstanding_pings=2,
                 pending_size=0,
-                inbox_prefix=inbox_prefix or inbox_of(url),
+                inbox_prefix=inbox_prefix or connection._answers,
             )
         )
         try:
@@ -201,6 +207,22 @@ class Connection:
 
         return stop
 
+    def listen_refused(self, on_refused: Callable[[Refusal], None]) -> Callable[[], None]:
+        """Call ``on_refused`` when the server says that this user may not do something; returns the way to stop it."""
+        self._refused_listeners.append(on_refused)
+        return lambda: self._refused_listeners.remove(on_refused)
+
+    def check_permitted(self, subject: str) -> None:
+        """Raise ``NotPermitted`` when the server has refused a message on ``subject``, or the answers to it."""
+        if Refusal("publish", subject.lower()) in self._refused:
+            raise NotPermitted("publish", subject, self.url)
+        self.check_answers()
+
+    def check_answers(self) -> None:
+        """Raise ``NotPermitted`` when the server does not let this user listen for answers."""
+        if self._deaf:
+            raise NotPermitted("subscription", f"{self._answers}.>", self.url)
+
     # -- talking -------------------------------------------------------------------------------------------------------
 
     async def tap(
@@ -229,8 +251,9 @@ class Connection:
     async def api(self, verb: str, request: object, answer: type[T], timeout_s: float = 5.0) -> T:
         """Call ``$JS.API.<verb>`` and decode the answer.
 
-        Raises ``ApiError`` when JetStream refuses, ``TimeoutError`` when nobody answers in time or the
-        connection is lost meanwhile: then it is unknown whether the request was carried out.
+        Raises ``ApiError`` when JetStream refuses, ``NotPermitted`` when the server drops such requests of this user,
+        ``TimeoutError`` when nobody answers in time or the connection is lost meanwhile: then it is unknown whether the
+        request was carried out.
         """
         try:
             message = await self.client.request(
@@ -238,6 +261,7 @@ class Connection:
             )
         except (TimeoutError, nats.errors.Error, OSError) as error:
             self.check_open()
+            self.check_permitted(f"$JS.API.{verb}")
             raise TimeoutError(f"no answer to {verb}: {type(error).__name__} {error}") from error
         error_part = msgspec.json.decode(message.data, type=_Answer).error
         if error_part is not None:
@@ -247,6 +271,14 @@ class Connection:
     # -- what the library tells ----------------------------------------------------------------------------------------
 
     async def _on_error(self, error: Exception) -> None:
+        refused = refusal(str(error))
+        if refused is not None:
+            self._refused[refused] = None
+            if len(self._refused) > REFUSED_MAX:
+                del self._refused[next(iter(self._refused))]
+            self._deaf = self._deaf or (refused.what == "subscription" and refused.subject.startswith(self._answers.lower()))
+            for listener in list(self._refused_listeners):
+                listener(refused)
         now = time.monotonic()
         if now - self._logged_at >= LOG_EVERY_S:  # a server that is away raises one at every attempt
             self._logged_at = now
@@ -264,6 +296,8 @@ class Connection:
             listener()
 
     async def _on_back(self) -> None:
+        self._refused.clear()  # it may be another server, or the permissions may be others now
+        self._deaf = False
         logger.warning("%s: connection to %s is back", self.name, self.url)
         self._up.set()
         for listener in list(self._back_listeners):

@@ -128,6 +128,7 @@ class NatsDecisionLog:
             try:
                 ack = await self._send(parts, input_seq, expected_last_seq)
             except (TimeoutError, nats.errors.Error, OSError) as error:
+                self._connection.check_permitted(DECISION_SUBJECT)
                 logger.warning("commit of the batch for seq %d: outcome unknown (%s)", input_seq, type(error).__name__)
                 ack = None
             if ack is not None:

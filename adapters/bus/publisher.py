@@ -25,6 +25,7 @@ import nats.errors
 
 from apportion.adapters.bus import frames
 from apportion.adapters.bus.connection import Connection, publish_command
+from apportion.adapters.bus.permission import NotPermitted, Refusal
 from apportion.adapters.bus.topology import FULL
 from apportion.core.errors import ApportionError
 
@@ -101,6 +102,7 @@ class Publisher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._first_error: BaseException | None = None
         self._stop_listening = connection.listen(self._on_lost, self._on_back)
+        self._stop_hearing = connection.listen_refused(self._on_refused)
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._checked_subjects: set[str] = set()
@@ -119,7 +121,10 @@ class Publisher:
         return len(self._pending)
 
     async def publish(self, subject: str, body: bytes, event_id: str, *, expected_last_seq: int | None = None) -> Ack:
-        """Store one event and return where. Raises ``PublishRefused``, ``OutcomeUnknown``; waits through outages."""
+        """Store one event and return where; waits through outages.
+
+        Raises ``PublishRefused``, ``NotPermitted``, ``OutcomeUnknown``.
+        """
         return await (await self.send(subject, body, event_id, expected_last_seq=expected_last_seq))
 
     async def send(
@@ -174,6 +179,7 @@ class Publisher:
             return
         self._closed = True
         self._stop_listening()
+        self._stop_hearing()
         for task in list(self._tasks):
             task.cancel()
         for number in list(self._pending):
@@ -186,6 +192,7 @@ class Publisher:
 
     def _check_open(self) -> None:
         self._connection.check_open()
+        self._connection.check_answers()
         if self._closed:
             raise OutcomeUnknown("the publisher is closed")
 
@@ -279,6 +286,18 @@ class Publisher:
         if pending.future is not None and not pending.future.done():
             pending.future.set_exception(error)
             pending.future.exception()  # looked at: a caller may rely on flush alone
+
+    def _on_refused(self, refused: Refusal) -> None:
+        """The server drops messages on a subject, or the answers to all: they are not waited for."""
+        for number, pending in list(self._pending.items()):
+            if refused.what == "publish" and pending.subject.lower() != refused.subject:
+                continue
+            try:
+                self._connection.check_permitted(pending.subject)
+            except NotPermitted as error:
+                self._fail(number, error)
+        if len(self._pending) <= self._low_water and not self._held_back:
+            self._room.set()
 
     def _on_lost(self) -> None:
         self._held_back = True

@@ -31,6 +31,7 @@ import nats.errors
 from apportion.adapters.bus import frames
 from apportion.adapters.bus.connection import ApiError, BusUnreachable, Connection
 from apportion.adapters.bus.messages import get_message, parse_ack_subject
+from apportion.adapters.bus.permission import NotPermitted, Refusal
 from apportion.adapters.bus.topology import StreamInfo, stream_info
 from apportion.core.errors import ApportionError, LogGap, LogMismatch
 
@@ -110,6 +111,7 @@ class StreamTail(Generic[T]):
         self._silent_s = 0.0  # time spent waiting without hearing anything; time spent elsewhere does not count
         self._closed = False
         self._stop_listening = connection.listen(self._on_lost, self._on_lost)
+        self._stop_hearing = connection.listen_refused(self._on_refused)
 
     @property
     def next_seq(self) -> int:
@@ -169,6 +171,7 @@ class StreamTail(Generic[T]):
             return
         self._closed = True
         self._stop_listening()
+        self._stop_hearing()
         self._resolve()
         await self._drop_consumer()
 
@@ -263,6 +266,13 @@ class StreamTail(Generic[T]):
             self._resolve()
             return
         self._break(f"status {status} {text}")
+
+    def _on_refused(self, refused: Refusal) -> None:
+        """Whoever may make a consumer and not ask it for messages would wait for them without end."""
+        asked = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}"
+        if refused.what == "publish" and refused.subject.startswith(f"{asked}.".lower()):
+            self._failure = NotPermitted(refused.what, f"{asked}.*", self._connection.url)
+            self._resolve()
 
     async def _pull(self) -> bool:
         """Ask for more messages; False when that could not be sent."""

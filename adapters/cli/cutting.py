@@ -37,6 +37,7 @@ async def cut(
     use_kernels()
     from apportion.adapters.archiving.cutting.plan import CutRefused
     from apportion.adapters.bus.connection import ApiError
+    from apportion.adapters.bus.permission import NotPermitted
     from apportion.adapters.logs import manifest
 
     directory = existing_archive(place, archive)
@@ -46,6 +47,9 @@ async def cut(
                 return await _cut(place, connection, directory, keep, dry_run)
         except CutRefused as error:
             raise Failure(FAILED, str(error), "nothing was dropped") from None
+        except NotPermitted as error:
+            do = "name the archivist of deploy/nats.conf with --server; run it again: it opens what it has fenced and goes on"
+            raise Failure(FAILED, str(error), do) from None
         except ApiError as error:
             raise Failure(FAILED, str(error), "run it again: it opens what it has fenced and goes on") from None
         except TimeoutError as error:

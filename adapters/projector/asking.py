@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from apportion.adapters.bus.permission import refusal
 from apportion.core.errors import ApportionError
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ async def ask(client: Client, name: str, params: dict[str, Any] | None = None, *
                 number, wanted = _part(message)
                 parts[number] = message.data
     except TimeoutError as error:
+        said = refusal(str(client.last_error or ""))
+        if said == ("publish", subject_for(name).lower()):
+            raise NoAnswer(f"this user may not publish to {subject_for(name)}: its permissions on the server lack that") from error
         came = f"{len(parts)} of {wanted or '?'} parts"
         raise NoAnswer(f"no answer to {subject_for(name)} within {timeout_s:g} s ({came})") from error
     finally:

@@ -175,6 +175,9 @@ def test_both_forms_of_acknowledgement_subjects() -> None:
 class Unconnected:
     """Just enough of a connection for a tail that is fed by hand."""
 
+    def listen_refused(self, _refused: Any) -> Callable[[], None]:
+        return lambda: None
+
     def listen(self, _lost: Any, _back: Any) -> Callable[[], None]:
         return lambda: None
 

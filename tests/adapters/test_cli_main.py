@@ -268,7 +268,10 @@ def run():
 def test_a_measurement_ends_when_it_is_told_to(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS)
     code = [sys.executable, "-c", MEASURED, str(tmp_path)]
-    with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        code, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as a command in the foreground begins
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.send_signal(number)

@@ -50,7 +50,10 @@ sys.exit(main.main())
 def test_a_verb_ends_when_it_is_told_to(at: str, number: signal.Signals, tmp_path: Path) -> None:
     line = BUSY[at] if "work" in BUSY[at] else f"begin(); {BUSY[at]}"
     code, env = [sys.executable, "-c", PROGRAM.replace("{at}", line)], os.environ | {"CLOSED": str(tmp_path / "closed")}
-    with subprocess.Popen(code, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        code, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as a command in the foreground begins
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.send_signal(number)
