@@ -1,6 +1,6 @@
 """The whole cycle without I/O: 2,048 nodes of 8 GPUs, 1,111 budgets, 100,000 pending workloads; milliseconds of CPU time.
 
-The state is built from events through the core, nothing by hand (``apportion.adapters.cycles``). Measured is what ``Core`` does
+The state is built from events through the core, nothing by hand (``worlds.cycles``). Measured is what ``Core`` does
 between a tick and its decisions, the fold of the decisions included; the digest of the state and the bytes of the batch apart:
 
 The digest is beside these figures (``hash_p50_ms``), not in them; a leader pays both.
@@ -27,9 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from apportion.adapters.cycles.moments import floor_ms, plan_ms, victims_for
-from apportion.adapters.cycles.world import Taken, World
-from apportion.adapters.fairness.setting import MINUTE_MS
+from apportion.adapters.bench.worlds.cycles.moments import floor_ms, plan_ms, victims_for
+from apportion.adapters.bench.worlds.cycles.world import Taken, World
+from apportion.adapters.comparing.setting import MINUTE_MS
 from apportion.core.decisions import RunPreempted
 from apportion.core.events import BudgetClosed, BudgetSet, PolicyActivated, WorkloadSubmitted
 from apportion.core.units import MS_PER_HOUR

@@ -1,6 +1,6 @@
 """Fair share under three times the demand: share errors, waste, preemptions and waits, for each policy over seeds.
 
-Plays the scenarios of ``apportion.adapters.fairness`` through the core: 1,024 GPUs, four programs, nine budgets, cycles of a
+Plays the scenarios of ``worlds.fairness`` through the core: 1,024 GPUs, four programs, nine budgets, cycles of a
 minute, seven days counted after one. ``seeds`` fixed ones (1, 2, ..) and ``clock`` ones drawn from the clock, all printed;
 ``policies`` by comma; ``parts`` chooses scenarios; ``trace`` plays eight days of the ITP or Philly jobs instead; ``limits`` is
 what people state of run times (exact, loose: 1 to 4 times, none). Eight days of one policy and seed take about half a minute of
@@ -21,9 +21,10 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, Literal, NamedTuple, cast
 
-from apportion.adapters.fairness import bound, kernels, scenarios, traces
-from apportion.adapters.fairness.play import Limits
-from apportion.adapters.fairness.setting import Setting
+from apportion.adapters.bench.worlds.fairness import bound, kernels, scenarios
+from apportion.adapters.bench.worlds.fairness.play import Limits
+from apportion.adapters.comparing import traces
+from apportion.adapters.comparing.setting import Setting
 from apportion.core.units import MS_PER_DAY
 
 Part = Literal["steady", "big", "change", "parking", "gang", "nights", "trace"]

@@ -1,6 +1,6 @@
 """The planner of the horizon against first come first served, and against what no plan can exceed.
 
-Seven scenarios (``apportion.adapters.horizon.scenarios``) on seeds that nothing was tuned on (21, 22, ..; tuning saw 11 to 20) and
+Seven scenarios (``worlds.horizon.scenarios``) on seeds that nothing was tuned on (21, 22, ..; tuning saw 11 to 20) and
 ``clock`` ones drawn from the clock, all printed; ``bound_s`` seconds of HiGHS for each upper bound (0: no gaps, no solver
 needed); a rolling week for each of ``weeks`` seeds; 1,024 GPUs with 500 jobs; and one real day (GenTD26 requests and ITP jobs),
 where ``data`` or
@@ -22,9 +22,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apportion.adapters.horizon import gentd26, rolling, scenarios
-from apportion.adapters.horizon.bound import Bound, solver, upper_bound
-from apportion.adapters.horizon.fifo import fifo, fifo_plus
+from apportion.adapters.bench.worlds.horizon import real_day, rolling, scenarios
+from apportion.adapters.bench.worlds.horizon.bound import Bound, solver, upper_bound
+from apportion.adapters.bench.worlds.horizon.fifo import fifo, fifo_plus
 from apportion.core.horizon import check
 from apportion.core.horizon.instance import ONE, Instance
 from apportion.core.horizon.plan import Plan
@@ -189,7 +189,7 @@ def _real(data: str, bound_s: float, candidates: int) -> dict[str, Any] | None:
     if not data and not (folder / "gentd26").is_dir():
         print(f"{folder}: no gentd26 there, so the real day is left out; --set data=DIR", file=sys.stderr)
         return None
-    return _summary([measured(gentd26.day(folder), 3 * bound_s, candidates, "gentd26")])
+    return _summary([measured(real_day.day(folder), 3 * bound_s, candidates, "gentd26")])
 
 
 def _beside(claim: str, table: dict[str, Any]) -> str:

@@ -18,8 +18,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apportion.adapters.packing import arrivals, openb
-from apportion.adapters.packing.play import play
+from apportion.adapters.bench.worlds.packing import arrivals, openb
+from apportion.adapters.bench.worlds.packing.play import play
 
 OURS = "balanced"
 PUBLISHED = {"best_fit": "BestFit", "fgd": "FGD"}  # what the rows call it -> what the results call it

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from apportion.adapters.bench.cycle import WAITING_PER_NODE, _noise
+from apportion.adapters.bench.worlds.cycles.world import World
 from apportion.adapters.bus.local import Bus
 from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.bus.topology import SIMULATION_DUPLICATE_WINDOW_S
-from apportion.adapters.cycles.world import World
 from apportion.adapters.explaining.changes import smallest_changes
 from apportion.adapters.explaining.moment import Moment
 from apportion.adapters.explaining.report import explanation

@@ -15,11 +15,11 @@ from multiprocessing import get_context
 
 import msgspec
 
+from apportion.adapters.comparing.measures import Shares
 from apportion.adapters.comparing.story import Story
 from apportion.adapters.comparing.timeline import Timeline
+from apportion.adapters.comparing.toll import Toll
 from apportion.adapters.comparing.waits import Quantile, Waits
-from apportion.adapters.fairness.measures import Shares
-from apportion.adapters.fairness.toll import Toll
 from apportion.adapters.processes.build import keep_kernels_apart
 from apportion.adapters.simulation.cluster import Policy
 from apportion.adapters.simulation.driver import Passing, Simulation

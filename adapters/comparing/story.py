@@ -11,10 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from apportion.adapters.comparing import traces
+from apportion.adapters.comparing.setting import Tree
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.demo.trace import TRACE_EPOCH_MS, TraceError, read_trace
-from apportion.adapters.fairness import traces
-from apportion.adapters.fairness.setting import Tree
 from apportion.adapters.imports import jobs as imported
 from apportion.adapters.simulation.cluster import ROOT, Layout, default_shares, shares_for
 from apportion.adapters.simulation.job import Job

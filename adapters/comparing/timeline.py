@@ -5,8 +5,8 @@ Pure function of the batches, by way of ``fairness.measures.Shares``; an interva
 
 from __future__ import annotations
 
-from apportion.adapters.fairness.measures import Shares
-from apportion.adapters.fairness.setting import Tree
+from apportion.adapters.comparing.measures import Shares
+from apportion.adapters.comparing.setting import Tree
 from apportion.core.decisions import CycleBatch
 from apportion.core.units import PPM
 

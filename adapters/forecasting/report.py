@@ -11,10 +11,9 @@ from typing import Any
 
 from apportion.adapters.demo.generator import Shape, generate
 from apportion.adapters.demo.trace import TRACE_EPOCH_MS, TraceError
-from apportion.adapters.forecasting import backtest, backtest_traffic, requests, runtimes, traffic
+from apportion.adapters.forecasting import backtest, backtest_traffic, gentd26, requests, runtimes, traffic
 from apportion.adapters.forecasting.requests import Requests
 from apportion.adapters.forecasting.scoring import Score
-from apportion.adapters.horizon import gentd26
 from apportion.adapters.text import render
 from apportion.core.units import MS_PER_DAY, MS_PER_HOUR
 

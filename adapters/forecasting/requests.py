@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from apportion.adapters.horizon import gentd26
+from apportion.adapters.forecasting import gentd26
 from apportion.adapters.simulation.traffic import Curve
 from apportion.core.events import Service
 from apportion.core.units import MS_PER_DAY, MS_PER_HOUR

@@ -13,6 +13,7 @@ import pytest
 from apportion.adapters.charts.svg import Picture
 from apportion.adapters.cli.main import run
 from apportion.adapters.comparing import charts
+from apportion.adapters.comparing.measures import Shares
 from apportion.adapters.comparing.playing import (
     POLICIES,
     WAIT_BOUNDS_MS,
@@ -27,7 +28,6 @@ from apportion.adapters.comparing.story import Story, StoryRefused, story
 from apportion.adapters.comparing.timeline import Timeline
 from apportion.adapters.comparing.waits import Waits
 from apportion.adapters.demo.generator import Shape, generate
-from apportion.adapters.fairness.measures import Shares
 from apportion.adapters.simulation.cluster import Layout
 from apportion.adapters.simulation.people import CALM
 from apportion.adapters.simulation.trouble import QUIET

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from apportion.adapters.fairness import scenarios
-from apportion.adapters.fairness.measures import Shares
-from apportion.adapters.fairness.play import Play
-from apportion.adapters.fairness.service import Rate, Service
-from apportion.adapters.fairness.setting import START_MS, Setting
-from apportion.adapters.fairness.toll import Toll
-from apportion.adapters.fairness.waiting import Allowed, Since, Waits
-from apportion.adapters.fairness.workload import Demand, generate, sizes_for
+from apportion.adapters.bench.worlds.fairness import scenarios
+from apportion.adapters.bench.worlds.fairness.play import Play
+from apportion.adapters.bench.worlds.fairness.service import Rate, Service
+from apportion.adapters.bench.worlds.fairness.waiting import Allowed, Since, Waits
+from apportion.adapters.bench.worlds.fairness.workload import Demand, generate, sizes_for
+from apportion.adapters.comparing.measures import Shares
+from apportion.adapters.comparing.setting import START_MS, Setting
+from apportion.adapters.comparing.toll import Toll
 from apportion.adapters.simulation.job import Job
 from apportion.core.decisions import (
     Certificate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters.fairness.bound import most_work
+from apportion.adapters.bench.worlds.fairness.bound import most_work
 from apportion.adapters.simulation.job import Job
 
 jobs_of = st.lists(st.builds(Job, st.just("j"), st.integers(0, 12), st.integers(1, 9), st.integers(1, 4), st.just("p")), max_size=8)

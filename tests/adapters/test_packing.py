@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from apportion.adapters.bench import packing as bench
+from apportion.adapters.bench.worlds.packing import arrivals, openb
+from apportion.adapters.bench.worlds.packing.play import PACKINGS, play
 from apportion.adapters.cli.main import run
-from apportion.adapters.packing import arrivals, openb
-from apportion.adapters.packing.play import PACKINGS, play
 from apportion.core.kernels import fragments
 
 POD = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from apportion.adapters.cycles.world import World
+from apportion.adapters.bench.worlds.cycles.world import World
 from apportion.core.decisions import Piece, RunPlaced
 from apportion.core.engine import Core, emit_into
 from apportion.core.errors import InvariantBroken

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters.cycles.world import World
+from apportion.adapters.bench.worlds.cycles.world import World
 from apportion.adapters.simulation.stated import tick_event
 from apportion.core import events as ev
 from apportion.core.decided import Decided

@@ -8,8 +8,8 @@ from unittest import mock
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters.cycles.world import World
-from apportion.adapters.fairness.setting import node_name
+from apportion.adapters.bench.worlds.cycles.world import World
+from apportion.adapters.comparing.setting import node_name
 from apportion.core.decisions import encode_batch
 from apportion.core.events import NodeCordoned
 from apportion.core.policy import explaining

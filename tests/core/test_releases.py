@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from apportion.adapters.cycles.world import World
+from apportion.adapters.bench.worlds.cycles.world import World
 from apportion.core.engine import emit_into
 from apportion.core.events import BudgetClosed
 from apportion.core.kernels import pack, release, serve

@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from apportion.adapters.cycles.world import World
+from apportion.adapters.bench.worlds.cycles.world import World
 from apportion.core.events import BudgetClosed, BudgetSet
 from apportion.core.kernels import taking
 from apportion.core.kernels.losers import Losers

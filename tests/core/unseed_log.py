@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from apportion.adapters.packing.arrivals import Arrivals
-from apportion.adapters.packing.openb import Nodes, Trace
-from apportion.adapters.packing.play import play
+from apportion.adapters.bench.worlds.packing.arrivals import Arrivals
+from apportion.adapters.bench.worlds.packing.openb import Nodes, Trace
+from apportion.adapters.bench.worlds.packing.play import play
 from apportion.core import events as ev
 from apportion.core.engine import Core
 from apportion.core.envelope import Record

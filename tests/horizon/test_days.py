@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from apportion.adapters.bench import horizon as bench
-from apportion.adapters.horizon import bound, gentd26, rolling, scenarios
-from apportion.adapters.horizon.fifo import fifo, fifo_plus
+from apportion.adapters.bench.worlds.horizon import bound, real_day, rolling, scenarios
+from apportion.adapters.bench.worlds.horizon.fifo import fifo, fifo_plus
+from apportion.adapters.forecasting import gentd26
 from apportion.core.horizon import check
 from apportion.core.horizon import instance as inst
 from apportion.core.horizon.planner import plan
@@ -110,22 +111,22 @@ def test_a_rolling_week_keeps_the_wait_bound() -> None:
 def test_a_real_day_can_be_planned() -> None:
     if not (SHARED / "gentd26").is_dir():
         pytest.skip("the traces of GenTD26 and ITP are not beside this checkout; they are not part of it")
-    day = gentd26.day(SHARED)
+    day = real_day.day(SHARED)
     made = plan(day, 300)
 
     assert check.violations(day, made) == []
-    assert day.services.demand.max() == gentd26.PEAK_GPUS
+    assert day.services.demand.max() == real_day.PEAK_GPUS
     assert day.steps >= gentd26.LEAST_STEPS
 
 
 def test_a_file_that_is_not_the_curve_is_refused(tmp_path: Path) -> None:
     with pytest.raises(gentd26.GenaiError, match="no such file"):
-        gentd26.read_curve(tmp_path)
+        gentd26.read_curve(tmp_path, real_day.PEAK_GPUS)
     (tmp_path / "qps.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with tarfile.open(tmp_path / gentd26.ARCHIVE, "w:gz") as archive:
         archive.add(tmp_path / "qps.csv", "qps.csv")
     with pytest.raises(gentd26.GenaiError, match="the first line is not"):
-        gentd26.read_curve(tmp_path)
+        gentd26.read_curve(tmp_path, real_day.PEAK_GPUS)
     (tmp_path / gentd26.ARCHIVE).write_bytes(b"no archive")
     with pytest.raises(gentd26.GenaiError, match="not the request curve"):
-        gentd26.read_curve(tmp_path)
+        gentd26.read_curve(tmp_path, real_day.PEAK_GPUS)

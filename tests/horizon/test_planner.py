@@ -14,8 +14,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters.horizon import scenarios
-from apportion.adapters.horizon.fifo import fifo, fifo_plus
+from apportion.adapters.bench.worlds.horizon import scenarios
+from apportion.adapters.bench.worlds.horizon.fifo import fifo, fifo_plus
 from apportion.core.horizon import check
 from apportion.core.horizon import instance as inst
 from apportion.core.horizon.columns import board_of, setting_of
@@ -211,7 +211,7 @@ def test_a_cap_of_nothing_holds_a_constant() -> None:
 
 TOLD = """
 import json
-from apportion.adapters.horizon import scenarios
+from apportion.adapters.bench.worlds.horizon import scenarios
 from apportion.core.horizon.planner import plan
 from tests.horizon.test_planner import digest
 names = ("bursty-realtime", "fragmentation")

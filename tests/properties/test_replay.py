@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.adapters.cycles.world import World
+from apportion.adapters.bench.worlds.cycles.world import World
 from apportion.adapters.simulation.stated import Stated
 from apportion.core import events as ev
 from apportion.core.decisions import AnyDecision, CycleBatch, PendingExplained, decode_batch, encode_batch

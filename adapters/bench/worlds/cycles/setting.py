@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from apportion.adapters.comparing.setting import Setting, Tree
 from apportion.adapters.demo.generator import DURATIONS_S, MARKS
-from apportion.adapters.fairness.setting import Setting, Tree
 from apportion.adapters.simulation.dice import Dice
 from apportion.core.events import WorkloadSubmitted
 from apportion.core.units import MILLI, PPM

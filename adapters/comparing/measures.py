@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.adapters.fairness.setting import Tree
+from apportion.adapters.comparing.setting import Tree
 from apportion.core.decisions import CycleBatch, RunClosed, RunPlaced, WorkloadAdmitted, WorkloadClosed
 from apportion.core.engine import Core
 from apportion.core.kernels import share

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
-from apportion.adapters.fairness.setting import START_MS, Setting, node_name, opening
+from apportion.adapters.comparing.setting import START_MS, Setting, node_name, opening
 from apportion.adapters.simulation.job import Job
 from apportion.adapters.simulation.stated import OPERATOR, Stated, stated, tick_event
 from apportion.core.decisions import CycleBatch, RunPlaced, RunStop

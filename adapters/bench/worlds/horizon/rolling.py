@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apportion.adapters.horizon.scenarios import KEEP, Curve, curve
+from apportion.adapters.bench.worlds.horizon.scenarios import KEEP, Curve, curve
 from apportion.adapters.simulation.dice import Dice
 from apportion.core.horizon import check as checking
 from apportion.core.horizon import instance as inst

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from apportion.adapters.fairness.measures import Shares
-from apportion.adapters.fairness.play import Limits, Play, Watcher
-from apportion.adapters.fairness.service import Rate, Service
-from apportion.adapters.fairness.setting import MINUTE_MS, START_MS, Setting, Tree
-from apportion.adapters.fairness.toll import Toll
-from apportion.adapters.fairness.waiting import Allowed, Waits
-from apportion.adapters.fairness.workload import Demand, duration_ms, generate
+from apportion.adapters.bench.worlds.fairness.play import Limits, Play, Watcher
+from apportion.adapters.bench.worlds.fairness.service import Rate, Service
+from apportion.adapters.bench.worlds.fairness.waiting import Allowed, Waits
+from apportion.adapters.bench.worlds.fairness.workload import Demand, duration_ms, generate
+from apportion.adapters.comparing.measures import Shares
+from apportion.adapters.comparing.setting import MINUTE_MS, START_MS, Setting, Tree
+from apportion.adapters.comparing.toll import Toll
 from apportion.adapters.simulation.dice import Dice
 from apportion.adapters.simulation.job import Job
 from apportion.adapters.simulation.stated import OPERATOR, stated

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from apportion.adapters.cycles.setting import jobs, setting_of
-from apportion.adapters.fairness.setting import START_MS, node_name, opening
+from apportion.adapters.bench.worlds.cycles.setting import jobs, setting_of
+from apportion.adapters.comparing.setting import START_MS, node_name, opening
 from apportion.adapters.simulation.dice import Dice
 from apportion.adapters.simulation.stated import OPERATOR, Stated, stated, tick_event
 from apportion.core.decisions import CycleBatch, RunPlaced, RunPreempted, RunStop, encode_batch

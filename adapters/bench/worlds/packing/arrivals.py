@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.adapters.packing.openb import ARRIVED_PERCENT, Nodes, Trace
+from apportion.adapters.bench.worlds.packing.openb import ARRIVED_PERCENT, Nodes, Trace
 from apportion.adapters.simulation.dice import Dice
 from apportion.core.kernels import fragments
 

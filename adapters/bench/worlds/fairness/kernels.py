@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from apportion.adapters.fairness.play import Play
-from apportion.adapters.fairness.setting import Setting, Tree
+from apportion.adapters.bench.worlds.fairness.play import Play
+from apportion.adapters.comparing.setting import Setting, Tree
 from apportion.core import ledger
 from apportion.core.policy.funding import shares_of
 from apportion.core.units import MILLI

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apportion.adapters.packing.arrivals import Arrivals
-from apportion.adapters.packing.openb import Nodes, Trace
+from apportion.adapters.bench.worlds.packing.arrivals import Arrivals
+from apportion.adapters.bench.worlds.packing.openb import Nodes, Trace
 from apportion.core.kernels import fragments
 
 PACKINGS = {"best_fit": fragments.BEST_FIT, "fgd": fragments.FGD, "balanced": fragments.BALANCED}

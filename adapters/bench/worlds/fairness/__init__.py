@@ -8,5 +8,6 @@
 
 Everything is in whole minutes: jobs, cycles, restarts; agents start what is placed at once and save when they are asked to
 stop. There is no scheduler here: ``play`` drives the production class, and ``measures``, ``toll`` and ``service`` read the batches
-it wrote (``waiting`` looks at the core itself). ``apportion bench fairness`` runs the scenarios over seeds and policies.
+it wrote (``waiting`` looks at the core itself). ``setting``, ``measures`` and ``toll`` are those of ``comparing``.
+``apportion bench fairness`` runs the scenarios over seeds and policies.
 """

@@ -12,7 +12,7 @@ import math
 from statistics import NormalDist
 from typing import NamedTuple
 
-from apportion.adapters.fairness.setting import MINUTE_MS, Setting
+from apportion.adapters.comparing.setting import MINUTE_MS, Setting
 from apportion.adapters.simulation.dice import Dice
 from apportion.adapters.simulation.job import Job
 from apportion.core.units import MILLI

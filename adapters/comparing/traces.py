@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from apportion.adapters.comparing.setting import Setting, Tree
 from apportion.adapters.demo.trace import TraceError, read_trace
-from apportion.adapters.fairness.setting import Setting, Tree
 from apportion.adapters.simulation.cluster import default_shares
 from apportion.adapters.simulation.job import Job
 from apportion.core.units import MS_PER_DAY, apportion
