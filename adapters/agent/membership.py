@@ -19,6 +19,7 @@ from apportion.adapters.agent.orders import Orders
 from apportion.adapters.agent.outbox import Outbox, Publish
 from apportion.adapters.agent.reports import wall_ms
 from apportion.adapters.agent.runs import Runs
+from apportion.adapters.text.wording import words_of
 from apportion.core.decisions import Rejected
 from apportion.core.envelope import subject_of
 from apportion.core.errors import ApportionError
@@ -104,10 +105,11 @@ class Membership:
             return  # a refusal may be read before the acknowledgement of what it refuses
         for refusal in refusals:
             if refusal.event_type == "node.joined" and refusal.event_seq == self._join_seq:
+                told: dict[str, int | str] = {"entity": refusal.entity, "detail": refusal.detail, **refusal.numbers}
+                why, do = words_of("refusal", refusal.reason, told)
                 raise JoinRefused(
                     f"the core does not take node {self._settings.node!r} with {self._gpus.count} GPUs into pool "
-                    f"{self._settings.pool!r}: {refusal.reason} {refusal.field} {refusal.detail}; set the pool up, or "
-                    "start the agent with the right --pool and --gpus"
+                    f"{self._settings.pool!r}: {why}; {do}, or start the agent with the right --node, --pool and --gpus"
                 )
             unknown = refusal.event_type == "node.heartbeat" and refusal.reason == Refusal.UNKNOWN_NODE.value
             if unknown and refusal.event_seq > self._join_seq and not self.left:

@@ -326,7 +326,7 @@ def test_a_refused_join_ends_the_agent_with_the_reason(in_lab: InLab) -> None:
         await lab.decide(lab.rejected("node.joined", 2, "unknown_pool", node="n2"))
         await lab.decide(lab.rejected("node.joined", 2, "unknown_pool"))
         assert await asyncio.to_thread(agent.wait, 20) == 1
-        assert "does not take node 'n1' with 8 GPUs into pool 'local': unknown_pool" in lab.agent_log()
+        assert "does not take node 'n1' with 8 GPUs into pool 'local': there is no pool; `apportion status`" in lab.agent_log()
 
     in_lab(scenario)
 
