@@ -20,7 +20,8 @@ from apportion.core.state.state import State
 def hold(state: State, workload: int, pieces: tuple[Piece, ...], why: int) -> None:
     """Hold these GPUs for a workload and no others; none: it has nothing held."""
     table, held_by = state.workload.cells, state.gpu.cells.held_by
-    drop_hold(state, workload)
+    if table.hold[workload]:  # else no GPU is
+        drop_hold(state, workload)
     for gpu in gpu_rows(state, pieces):
         if held_by[gpu]:
             check(False, state.counters.seq, f"GPU row {gpu} is held twice")

@@ -6,6 +6,9 @@ nodes and by ``run.closed`` itself when the cycle ends a run (timeouts).
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from apportion.core import ledger
 from apportion.core.reasons import Outcome
 from apportion.core.state import schema
@@ -50,3 +53,11 @@ def drop_hold(state: State, workload: int) -> None:
     """Free the GPUs that are held for a workload."""
     held = state.gpu.column("held_by")
     held[held == workload + 1] = 0
+
+
+def drop_holds(state: State, workloads: NDArray[np.int64]) -> None:
+    """Free the GPUs that are held for any of these."""
+    if len(workloads):
+        held, theirs = state.gpu.column("held_by"), np.zeros(state.workload.used + 1, dtype=np.bool_)
+        theirs[workloads + 1] = True
+        held[theirs[held]] = 0

@@ -1,8 +1,8 @@
 """Fold of starts: a workload leaves the queue, its run has GPUs, and somebody pays for them from now on.
 
 ``placed`` is one start. ``apply_starts`` is many that a cycle decided one after the other: it comes to the same state, rows and
-free lists included, and goes over columns instead of cells. Where one of them asks for more than GPUs, comes from a hold, accepts
-several pools, or does not fit the state, they are folded one by one, and the one that is wrong says so.
+free lists included, and goes over columns instead of cells. Where one of them asks for more than GPUs, accepts several pools, or
+does not fit the state, they are folded one by one, and the one that is wrong says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from apportion.core import ledger
 from apportion.core.decisions import RunPlaced
 from apportion.core.errors import check
 from apportion.core.fold import choices
-from apportion.core.fold.release import drop_hold
+from apportion.core.fold.release import drop_hold, drop_holds
 from apportion.core.fold.waiting import dequeue, dequeue_all
 from apportion.core.state import bulk, schema
 from apportion.core.state.bulk import Started
@@ -122,6 +122,7 @@ def apply_started(state: State, starts: Started) -> None:
     ledger.accrue(state, now_ms)
     rows, gpu = starts.workload, starts.gpu
     dequeue_all(state, rows)
+    drop_holds(state, rows[table.state[rows] == schema.HELD])
     pool, leaf = table.pool[rows], table.budget[rows]
     runs = run.add_all(state.run_refs(table.keys_of(rows), starts.run_no.tolist()))
     allocs = alloc.add_all([""] * len(gpu))
@@ -190,7 +191,8 @@ def _columns(state: State, decisions: Sequence[RunPlaced]) -> Started | None:
     except OverflowError:
         return None
     table = state.workload
-    if (table.state[starts.workload] != schema.PENDING).any() or table.wish[starts.workload].any():
+    phases = table.state[starts.workload]
+    if not ((phases == schema.PENDING) | (phases == schema.HELD)).all() or table.wish[starts.workload].any():
         return None
     if table.choices[starts.workload].any():
         return None  # it may start in another pool than the one in which it waits

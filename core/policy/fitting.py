@@ -76,6 +76,8 @@ def left_beside_gpus(state: State, space: Space) -> tuple[I64, I64]:
 
 def has_room(state: State, workload: int, gpus: list[int]) -> bool:
     """Tell whether the workload could start on these GPUs, which are kept for it, as far as all but GPUs goes."""
+    if not state.workload.cells.wish[workload]:
+        return True
     wish = wish_of(state, workload)
     room = places_of(state, wish, 1, Space.now(state), workload + 1).room
     if not len(room):

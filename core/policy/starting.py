@@ -19,7 +19,7 @@ from apportion.core.reasons import Funding, Payer
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of, way_home
 from apportion.core.state.bulk import Started
-from apportion.core.state.holdings import held_gpus, pieces_of, runs_on_node
+from apportion.core.state.holdings import pieces_of, runs_on_node
 from apportion.core.state.state import State
 from apportion.core.units import MILLI, gpu_us
 
@@ -57,19 +57,42 @@ def start_held(state: State, emit: Emit, shares: Shares) -> None:
 
     Or of which a node has too little else (CPU, memory), and nothing there is ending.
     """
-    for row in _held(state):
-        gpus = held_gpus(state, row)
-        milli_each = min(MILLI, int(state.workload.milli_per_node[row]))
-        short = len(gpus) * milli_each != int(state.workload.gpus_milli[row])
-        free = all(int(state.gpu.used_milli[gpu]) + milli_each <= MILLI for gpu in gpus)
+    table, used_milli, out, starts = state.workload.cells, state.gpu.cells.used_milli, state.gpu.cells.out, list[RunPlaced]()
+    held = _held(state)
+    gpus_of = _held_gpus(state) if held else {}
+    for row in held:
+        if table.wish[row]:  # who starts before him may take what he wishes for
+            _write(emit, starts)
+        gpus, milli_each = gpus_of.get(row, []), min(MILLI, table.milli_per_node[row])
+        short = len(gpus) * milli_each != table.gpus_milli[row]
+        free = all(used_milli[gpu] + milli_each <= MILLI for gpu in gpus)
         room = has_room(state, row, gpus)
-        gone = short or any(int(state.gpu.out[gpu]) for gpu in gpus) or _drained_before_its_end(state, row, gpus)
+        gone = short or any(out[gpu] for gpu in gpus) or _drained_before_its_end(state, row, gpus)
         if gone or (free and not room and not _stopping_on(state, gpus)):
             add_running(state, shares, row, -1)  # before it goes home, where it may be in another pool
+            _write(emit, starts)
             emit(GpusReserved(workload=state.workload.keys[row], pieces=(), waits_in=way_home(state, row)))
         elif free and room:
             add_running(state, shares, row, -1)
-            start(state, emit, shares, row, gpus, hold=int(state.workload.hold[row]))
+            starts.append(_start_of(state, shares, row, gpus, table.hold[row], 0, ask_of(state, row)))
+            _count_start(state, shares, row, starts[-1].reserved_gpu_us)
+    _write(emit, starts)
+
+
+def _write(emit: Emit, starts: list[RunPlaced]) -> None:
+    """Write starts that do not see each other, together: who leaves the queue is then looked for once. Empties the list."""
+    if starts:
+        emit.all(starts)
+        starts.clear()
+
+
+def _held_gpus(state: State) -> dict[int, list[int]]:
+    """Return per workload the GPU rows that are held for it, ascending."""
+    held_by, found = state.gpu.column("held_by"), dict[int, list[int]]()
+    rows = np.flatnonzero(held_by)
+    for gpu, workload in zip(rows.tolist(), held_by[rows].tolist(), strict=True):
+        found.setdefault(workload - 1, []).append(gpu)
+    return found
 
 
 def _stopping_on(state: State, gpus: list[int]) -> bool:
@@ -80,9 +103,8 @@ def _stopping_on(state: State, gpus: list[int]) -> bool:
 
 def _drained_before_its_end(state: State, workload: int, gpus: list[int]) -> bool:
     """Tell whether one of the GPUs is on a node that was drained since they were held, by an instant before it is over."""
-    over_ms = says_over_ms(state, workload)
-    closes_ms = [int(state.node.drain_ms[int(state.gpu.node[gpu])]) for gpu in gpus]
-    return any(0 < at_ms < over_ms for at_ms in closes_ms)
+    over_ms, node_of, closes_ms = says_over_ms(state, workload), state.gpu.cells.node, state.node.cells.drain_ms
+    return any(0 < closes_ms[node_of[gpu]] < over_ms for gpu in gpus)
 
 
 def start(
@@ -93,37 +115,49 @@ def start(
 
     ``promised_ms``: it is protected for so long, funded or not, as a plan says.
     """
-    table, now_ms, ask = state.workload, state.counters.time_ms, ask_of(state, workload) if ask is None else ask
+    ask = ask_of(state, workload) if ask is None else ask
+    decision = _start_of(state, shares, workload, gpus, hold, promised_ms, ask)
+    emit(decision)
+    _count_start(state, shares, workload, decision.reserved_gpu_us)
+
+
+def _start_of(
+    state: State, shares: Shares, workload: int, gpus: list[int], hold: int, promised_ms: int, ask: Ask
+) -> RunPlaced:
+    """Return the start as a decision."""
+    table, now_ms = state.workload.cells, state.counters.time_ms
     leaf, pool, milli, min_runtime_ms = ask.budget, ask.pool, ask.gpus_milli, ask.min_runtime_ms
     funded, why = fundable(state, shares, workload, 0, ask)
     if hold == schema.HOLD_FUNDED and why is Funding.ABOVE_ALLOWANCE:
         funded, why = True, Funding.WITHIN_ALLOWANCE  # it was when its GPUs were freed; its certificate says so
-    protected_ms = min_runtime_ms if funded else min(min_runtime_ms, int(state.pool.quantum_ms[pool]))
+    protected_ms = min_runtime_ms if funded else min(min_runtime_ms, state.pool.cells.quantum_ms[pool])
     protected_ms = max(protected_ms, promised_ms)
     reserved = gpu_us(milli, max(min_runtime_ms, promised_ms)) if funded else 0
-    emit(
-        RunPlaced(
-            workload=table.keys[workload],
-            run=int(table.run_no[workload]) + 1,
-            budget=state.budget_path(leaf),
-            pool=state.pool.keys[pool],
-            gpus_milli=milli,
-            pieces=pieces_of(state, gpus, min(MILLI, ask.milli_per_node)),
-            payer=(Payer.BUDGET if funded else Payer.UNFUNDED).value,
-            why=why.value,
-            protected_until_ms=now_ms + protected_ms,
-            reserved_gpu_us=reserved,
-            resume_from_ms=int(table.progress_ms[workload]),
-            allowance_milli=int(shares.allowance[leaf]),
-            running_milli=int(shares.running[leaf]),
-            beneficiary=hold in (schema.HOLD_FUNDED, schema.HOLD_UNFUNDED),
-        )
+    return RunPlaced(
+        workload=state.workload.keys[workload],
+        run=table.run_no[workload] + 1,
+        budget=state.budget_path(leaf),
+        pool=state.pool.keys[pool],
+        gpus_milli=milli,
+        pieces=pieces_of(state, gpus, min(MILLI, ask.milli_per_node)),
+        payer=(Payer.BUDGET if funded else Payer.UNFUNDED).value,
+        why=why.value,
+        protected_until_ms=now_ms + protected_ms,
+        reserved_gpu_us=reserved,
+        resume_from_ms=table.progress_ms[workload],
+        allowance_milli=int(shares.allowance[leaf]),
+        running_milli=int(shares.running[leaf]),
+        beneficiary=hold in (schema.HOLD_FUNDED, schema.HOLD_UNFUNDED),
     )
+
+
+def _count_start(state: State, shares: Shares, workload: int, reserved_us: int) -> None:
+    """Let shares have a start in the pool in which the workload is now."""
     add_running(state, shares, workload, 1)
-    line = leaf
-    while reserved and line >= 0:
-        shares.reserved_us[line] += reserved
-        line = int(state.budget.parent[line])
+    line = state.workload.cells.budget[workload]
+    while reserved_us and line >= 0:
+        shares.reserved_us[line] += reserved_us
+        line = state.budget.cells.parent[line]
 
 
 def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts) -> int:
