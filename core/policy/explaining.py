@@ -82,8 +82,8 @@ def explain(state: State, emit: Emit, shares: Shares, reservations: list[Reserva
     planned = _planned(state, reservations, row, head)
     moved, elsewhere = _moved(planned, planned_ms), _elsewhere(state, reservations, row, choices, offers)
     known = (since_ms == funded_ms) & ~moved
-    for at in np.flatnonzero(known & (slot < 0)).tolist():
-        known[at] = _was_told_so(state, reservations, int(row[at]), int(reason_code[at]), offers)
+    alone = np.flatnonzero(known & (slot < 0))
+    known[alone] = _were_told_so(state, reservations, row[alone].tolist(), reason_code[alone].tolist(), offers)
     known &= (slot < 0) | (code[slot] == reason_code)
     known[[at for at, (news, _reasons) in elsewhere.items() if news]] = False
     fresh = np.flatnonzero(~known)
@@ -121,18 +121,22 @@ def _elsewhere(
     return found
 
 
-def _was_told_so(state: State, reservations: list[Reservations], workload: int, reason_code: int, offers: Offers) -> bool:
-    """Tell, of one with a reason of its own, whether it is that it has a reservation, as it was told before: most often it is.
+def _were_told_so(
+    state: State, reservations: list[Reservations], workloads: list[int], codes: list[int], offers: Offers
+) -> list[bool]:
+    """Tell, of those with a reason of their own, whether it is that they have a reservation, as was told before: most often it is.
 
-    False tells nothing: then ``reason_for`` is asked.
+    False tells nothing: then ``reason_for`` is asked. ``codes`` are the reasons that were told.
     """
-    cells, ask = state.workload.cells, ask_of(state, workload)
-    made = reservations[ask.pool]
-    if reason_code != _PROTECTED_RUNS or made.drains or workload not in made.starts_ms or cells.state[workload] == schema.HELD:
-        return False
-    if cells.not_before_ms[workload] > state.counters.time_ms or offers.parts_for(ask) < ask.nodes:
-        return False
-    return not moved_back(state, workload, {"earliest_ms": made.starts_ms[workload]})
+    cells, now_ms, same = state.workload.cells, state.counters.time_ms, list[bool]()
+    for workload, code in zip(workloads, codes, strict=True):
+        made = reservations[cells.pool[workload]]
+        starts_ms = made.starts_ms.get(workload, -1)
+        mine = code == _PROTECTED_RUNS and starts_ms >= 0 and not made.drains
+        mine = mine and cells.state[workload] != schema.HELD and cells.not_before_ms[workload] <= now_ms
+        mine = mine and offers.parts_for(ask_of(state, workload)) >= cells.nodes[workload]
+        same.append(mine and not moved_back(state, workload, {"earliest_ms": starts_ms}))
+    return same
 
 
 def _planned(state: State, reservations: list[Reservations], rows: I64, heads: I64) -> I64:
@@ -218,9 +222,12 @@ class Offers:
         self._state = state
         self.everywhere = np.zeros(state.node.used, dtype=np.int64)  # no node is left out
         self._parts: dict[tuple[int, int, int, int], int] = {}
+        self._known: dict[int, Offered] = {}
 
     def _offered(self, pool: int) -> Offered:
         """Return what nodes of a pool offer, wishes apart."""
+        if pool in self._known:  # nothing moves while it is told
+            return self._known[pool]
         state, kept = self._state, self._state.memo.at(self._state.moved).offers
         if pool not in kept:
             ever, now = (np.empty(MAX_NODE_GPUS + 2, dtype=np.int64) for _column in range(2))
@@ -231,6 +238,7 @@ class Offers:
             kept[pool] = Offered(
                 ever.tolist(), now.tolist(), int(np.count_nonzero(ever[1:])), int(np.count_nonzero(now[1:]))
             )
+        self._known[pool] = kept[pool]
         return kept[pool]
 
     def parts_for(self, ask: Ask) -> int:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.core.kernels import release
+from apportion.core.kernels import release, serve
 from apportion.core.policy.fitting import earliest_nodes, held_by_runs, releases_of
 from apportion.core.state import schema
 from apportion.core.state.drained import any_drained
@@ -63,9 +63,7 @@ class Reservations:
     def instants_ms(self) -> I64:
         """Return, distinct and ascending, the instants that distinguish one end of a workload from another."""
         if self._instants_ms is None:
-            closing = self.closes_ms[self.closes_ms > 0]
-            until_ms = self.until_ms[self.until_ms > 0]
-            self._instants_ms = np.unique(np.concatenate((until_ms, closing, closing - self.grace_ms)))
+            self._instants_ms = serve.instants_of(self.until_ms, self.closes_ms, self.grace_ms)
         return self._instants_ms
 
     def keep(self, nodes: I64, workload: int, until_ms: int) -> None:

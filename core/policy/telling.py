@@ -130,16 +130,16 @@ class Teller:
 
 def moved_back(state: State, workload: int, numbers: dict[str, int]) -> bool:
     """Tell whether its reservation is later than it was told, and not just a little; adds how late it is to the numbers."""
-    table, now_ms = state.workload, state.counters.time_ms
-    told_ms, earliest_ms = int(table.told_ms[workload]), numbers.get("earliest_ms", 0)
+    cells, now_ms = state.workload.cells, state.counters.time_ms
+    told_ms, earliest_ms = cells.told_ms[workload], numbers.get("earliest_ms", 0)
     if not told_ms:
         return False
     if earliest_ms > now_ms:
-        return earliest_ms - told_ms >= int(state.pool.quantum_ms[int(table.pool[workload])])
+        return earliest_ms - told_ms >= state.pool.cells.quantum_ms[cells.pool[workload]]
     if earliest_ms == 0 or told_ms >= now_ms:
         return False
     numbers["late_ms"] = now_ms - told_ms
-    return numbers["late_ms"] >= 2 * int(table.late_ms[workload])
+    return numbers["late_ms"] >= 2 * cells.late_ms[workload]
 
 
 def _own_numbers(ahead: int, since_ms: int, plan_ms: int, told_ms: int) -> dict[str, int]:

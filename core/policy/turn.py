@@ -27,6 +27,7 @@ I64 = NDArray[np.int64]
 
 SHAPES_TRIED_MAX = 512
 STARTS_MAX = 16_384  # listed before they are folded
+STARTS_LEAST, LEAST_MILLI = 64, 200  # where little is free few are listed, for few who take less than that
 STUCK_MAX = 8  # shapes per budget that pass 1 finds stuck in a cycle: each may cost a search for victims
 
 
@@ -50,8 +51,8 @@ class Turn:
         self.profile = np.zeros(0, dtype=np.int64)  # of the plan, once there is one
         self._largest = int(state.node.column("gpus").max(initial=0))
         self.plain = int(state.pool.packing[pool] == schema.BEST_FIT)  # 1 = kernels choose GPUs, and list who has started
-        self.ranks = unjudged(schema.BEST_FIT, np.zeros((0, 0), dtype=np.int64), (NO_ARRAY, NO_ARRAY), NO_ARRAY)
-        most = min(STARTS_MAX, state.queued)
+        self.ranks = _UNRANKED
+        most = min(STARTS_MAX, state.queued, STARTS_LEAST + int(state.pool.idle_milli[pool]) // LEAST_MILLI)
         workload, why, running, first = (np.empty(most + 1, dtype=np.int64) for _column in range(4))
         gpus, count = np.empty(most + state.gpu.used, dtype=np.int64), np.zeros(1, dtype=np.int64)
         first[0] = 0  # what is behind the last one is not read
@@ -190,6 +191,9 @@ def unjudged(packing: int, mix: I64, left: tuple[I64, I64], asked: I64) -> serve
     rank, gpu = (np.empty((serve.SHAPES, nodes), dtype=np.int64) for _column in range(2))
     scratch, able = np.empty((3, MAX_NODE_GPUS), dtype=np.int64), np.empty(nodes, dtype=np.int64)
     return serve.Ranks(packing, mix, *left, each, known, rank, gpu, np.zeros(1, dtype=np.int64), asked, scratch, able)
+
+
+_UNRANKED = unjudged(schema.BEST_FIT, np.zeros((0, 0), dtype=np.int64), (NO_ARRAY, NO_ARRAY), NO_ARRAY)  # not written to
 
 
 def jobs_of(state: State, queue: I64, asks: I64) -> serve.Jobs:

@@ -384,6 +384,14 @@ def test_nodes_are_kept_in_the_walk_as_they_are_kept_one_by_one(nodes: int, seed
     event(f"kept in the walk: {min(kept, 3)}")
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=60), st.integers(0, 5))
+def test_instants_are_distinct_and_ascending(nodes: list[tuple[int, int]], grace_ms: int) -> None:
+    until_ms, closes_ms = (column([each[k] * 7 for each in nodes]) for k in (0, 1))
+    closing = closes_ms[closes_ms > 0]
+    expected = np.unique(np.concatenate((until_ms[until_ms > 0], closing, closing - grace_ms)))
+    assert serve.instants_of(until_ms, closes_ms, grace_ms).tolist() == expected.tolist()
+
+
 def naive_free_times(state: State, *, guess: bool) -> I64:
     run, now_ms = state.run, state.counters.time_ms
     until = expected_ends(state)

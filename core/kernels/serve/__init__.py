@@ -18,7 +18,7 @@ Who calls sees one module: what is listed here. What a file uses of another it i
 from __future__ import annotations
 
 from apportion.core.kernels.serve.ahead import fair_order, keep_ahead, next_ahead
-from apportion.core.kernels.serve.classes import measure_classes
+from apportion.core.kernels.serve.classes import instants_of, measure_classes
 from apportion.core.kernels.serve.columns import (
     BOUND,
     EACH,
@@ -63,7 +63,7 @@ __all__ = [
     "ABOVE_ALLOWANCE", "BALANCE_SPENT", "BOUND", "BUDGET_CLOSED", "EACH", "FULL", "IDLE_CYCLES", "KEPT", "NODES", "OPEN", "OUT",
     "SHAPES", "SHELF", "SIGNATURES", "STUCK", "UNFIT", "WITHIN_ALLOWANCE", "Ends", "Jobs", "Lines", "Open", "Places", "Ranks",
     "Room", "Runs", "Starts", "Stock", "Takes", "Tried", "add_end", "children", "choose_above", "choose_all", "fair_order",
-    "fill_shelves", "first_in_line", "forget", "fundable", "funded_since", "is_open", "keep_ahead", "link_ends", "look_and_choose",
-    "may_fit", "measure_classes", "measure_freed", "next_ahead", "next_leaf", "note", "note_stuck", "pick_gpus", "pick_ranked",
-    "place", "rule_out", "says_over_ms", "start_all", "start_funded", "take_funded", "take_gpus", "was_tried",
+    "fill_shelves", "first_in_line", "forget", "fundable", "funded_since", "instants_of", "is_open", "keep_ahead", "link_ends",
+    "look_and_choose", "may_fit", "measure_classes", "measure_freed", "next_ahead", "next_leaf", "note", "note_stuck", "pick_gpus",
+    "pick_ranked", "place", "rule_out", "says_over_ms", "start_all", "start_funded", "take_funded", "take_gpus", "was_tried",
 ]  # fmt: skip

@@ -25,6 +25,29 @@ BUILT_ON = {
 
 
 @njit(cache=True)
+def instants_of(until_ms: I64, closes_ms: I64, grace_ms: int) -> I64:
+    """Return, distinct and ascending, the instants that distinguish one end of a workload from another.
+
+    They are until when nodes are kept, when they close, and when whoever must go by then is told so at the latest. There are few: a
+    new one is put in its place.
+    """
+    found, count = np.empty(16, dtype=np.int64), 0
+    for node in range(len(until_ms)):
+        for k in range(3):
+            told = until_ms[node] if k == 0 else closes_ms[node]
+            instant_ms = told - (grace_ms if k == 2 else 0)
+            at = class_ending(found[:count], instant_ms)
+            if told <= 0 or (at < count and found[at] == instant_ms):
+                continue
+            if count == len(found):
+                found = np.concatenate((found, np.empty_like(found)))
+            found[at + 1 : count + 1] = found[at:count].copy()
+            found[at] = instant_ms
+            count += 1
+    return found[:count].copy()
+
+
+@njit(cache=True)
 def _last_class(until_ms: int, closes_ms: int, instants_ms: I64) -> int:
     """Return the last class from which a node is not kept."""
     last = len(instants_ms)

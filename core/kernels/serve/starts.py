@@ -58,7 +58,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "release": "e85f585effaf", "serve.classes": "00c45c43df4f",
+    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "release": "e85f585effaf", "serve.classes": "4f5b083dd63f",
     "serve.columns": "00138576507d", "serve.depth": "c0134b226087", "serve.freed": "576feafac0bf", "serve.heads": "c92cb857b3aa",
     "serve.money": "464ce80f684d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958", "serve.ranked": "7c1f8dfa04d1",
     "serve.shapes": "a6b4fdc08477", "serve.stock": "6fdac73518c5",
