@@ -88,6 +88,10 @@ class Idleness:
             beyond = [span for span in before if span.from_ms >= max(done_ms, resume_ms) and since_ms is None]
             self._spans[workload] = kept + told + beyond
 
+    def sleepers(self) -> frozenset[str]:
+        """Return the workloads that did nothing at times."""
+        return frozenset(workload for workload, spans in self._spans.items() if spans)
+
     def of(self, workload: str) -> list[Span]:
         """Return all that is known of a workload, in order."""
         return sorted(self._spans.get(workload, []))

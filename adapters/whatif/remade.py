@@ -104,6 +104,7 @@ class RemadeWorld:
         self._made: set[str] = set()  # keys that were ever remade
         self._ended: dict[str, int] = {}  # workload -> runs that ended by themselves
         self._answered: dict[str, int] = {}  # workload -> starts that succeeded, or failed by its own trouble
+        self._sleepers = history.recorder.idleness.sleepers()
         self._failing = FailedStarts(self._attempts, history.mended(), history.recorder.given_up())
         self._heap: list[tuple[int, int, str, Remade, int]] = []
         self._planned = self._said = 0
@@ -133,7 +134,7 @@ class RemadeWorld:
         if event is None:
             return entry.body
         here = list(self._on_node.get(event.node, {}).values())
-        asleep = {run.key for run in here if run.started and self._idle(run, entry.time_ms) is not None}
+        asleep = {run.key for run in here if self._idle(run, entry.time_ms) is not None} if self._sleepers else set[str]()
         for run in here if event.gpus_down else ():
             if any(piece.node == event.node and set(piece.gpus) & set(event.gpus_down) for piece in run.pieces):
                 self._plan(entry.time_ms, "broken", run)
@@ -173,7 +174,9 @@ class RemadeWorld:
 
     def _idle(self, run: Remade, at_ms: int) -> Span | None:
         """Return the part of its work in which a run does nothing; None when it works."""
-        return self.needs.idle(run.workload, run.progress_ms(at_ms)) if at_ms >= run.works_from_ms else None
+        if run.workload not in self._sleepers or not run.started or at_ms < run.works_from_ms:
+            return None
+        return self.needs.idle(run.workload, run.progress_ms(at_ms))
 
     def _plan(self, at_ms: int, what: str, run: Remade) -> None:
         self._planned += 1
