@@ -84,7 +84,10 @@ class Stretches:
 
         What is found is remembered: columns follow each other, and the same hundreds speak in all of them.
         """
-        found = self._told.get((subject, node)) or self._found_of(subject, node)
+        known = self._told.get((subject, node))
+        if known is not None:
+            return known
+        found = self._found_of(subject, node)
         if found is not None:
             if len(self._told) == SPEAKERS_MOST:
                 self._told.clear()
