@@ -25,7 +25,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "serve.columns": "00138576507d", "serve.stock": "6fdac73518c5",
+    "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "serve.columns": "00138576507d", "serve.stock": "b80ae8957b60",
     "targets": "2a01b8b80016", "victims": "42f1c42bc505"
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "serve.columns": "00138576507d", "serve.stock": "6fdac73518c5",
+    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "serve.columns": "00138576507d", "serve.stock": "b80ae8957b60",
 }  # fmt: skip
 
 SHAPES = 16  # that are remembered; of more the one that came first is forgotten

@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from apportion.core.kernels.bare import bare
+from apportion.core.kernels.fetch import fetch
 from apportion.core.kernels.fragments import BEST_FIT
 from apportion.core.kernels.release import Releases, find_ready
 from apportion.core.kernels.serve.classes import keep_nodes, with_holder
@@ -26,7 +27,6 @@ from apportion.core.kernels.serve.columns import (
     LEFT_MS,
     MIN_RUNTIME_MS,
     NODES,
-    NOT_BEFORE_MS,
     OPEN,
     SCATTERED,
     STUCK,
@@ -47,10 +47,11 @@ from apportion.core.kernels.serve.depth import Open, is_open, next_of_all
 from apportion.core.kernels.serve.freed import count_freed, measure_freed
 from apportion.core.kernels.serve.heads import look, look_at, next_funded, note_stuck
 from apportion.core.kernels.serve.money import WITHIN_ALLOWANCE, fundable_row, promisable_us, verdict
-from apportion.core.kernels.serve.order import best_child, choose_above
+from apportion.core.kernels.serve.order import choose_above
 from apportion.core.kernels.serve.places import add_end
 from apportion.core.kernels.serve.ranked import Ranks, forget, pick_ranked
 from apportion.core.kernels.serve.shapes import buckets_of, class_ending, has_room, milli_of, note, says_over_ms
+from apportion.core.kernels.serve.siblings import Siblings, choose_beside, no_siblings
 from apportion.core.kernels.serve.stock import pick_gpus, pick_of, take_gpus, take_of
 from apportion.core.units import NEVER_MS, UNKNOWN_RUNTIME_MS
 
@@ -58,10 +59,11 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "bare": "6b2fd7db475f", "fragments": "4019bc184b20", "release": "e85f585effaf", "serve.classes": "4f5b083dd63f",
-    "serve.columns": "00138576507d", "serve.depth": "c0134b226087", "serve.freed": "576feafac0bf", "serve.heads": "c92cb857b3aa",
-    "serve.money": "464ce80f684d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958", "serve.ranked": "7c1f8dfa04d1",
-    "serve.shapes": "a6b4fdc08477", "serve.stock": "6fdac73518c5",
+    "bare": "6b2fd7db475f", "fetch": "ae30500519b1", "fragments": "4019bc184b20", "release": "e85f585effaf",
+    "serve.classes": "4f5b083dd63f", "serve.columns": "00138576507d", "serve.depth": "c0134b226087", "serve.freed": "576feafac0bf",
+    "serve.heads": "c92cb857b3aa", "serve.money": "464ce80f684d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958",
+    "serve.ranked": "ea40f672b114", "serve.shapes": "a6b4fdc08477", "serve.siblings": "70318d4e7db0",
+    "serve.stock": "b80ae8957b60",
 }  # fmt: skip
 
 
@@ -108,14 +110,15 @@ def _listable(jobs: Jobs, starts: Starts, row: int) -> bool:
 @bare
 def _start_in_order(
     jobs: Jobs, lines: Lines, room: Room, stock: Stock, ranks: Ranks, starts: Starts, root: int, now_ms: int, blocked: I64,
-    stuck_milli: I64, taken: I64, position: I64, candidate: I64, shapes: I64, count: I64, leaf: int,
+    stuck_milli: I64, taken: I64, position: I64, candidate: I64, shapes: I64, count: I64, siblings: Siblings, leaf: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Start the candidate of ``leaf``, who is funded, and whoever comes next, as long as each fits.
 
     Returns what is known of the next one, and his leaf: nothing (``OPEN``), ``FULL`` or ``SCATTERED``. It does what ``_start``,
     ``look`` and ``choose_above`` do, one after the other, and is a loop of its own because ten thousand may start in a cycle:
     handing the tuples over costs more than all that is done with what is in them, and counting references to fifty arrays at each
-    start was half of all (so it is ``bare``). Who stands behind is read while GPUs are chosen: his row lies far away.
+    start was half of all (so it is ``bare``). Whoever is next of his line, and who stands behind him, is fetched before his turn:
+    their rows lie far away.
     """
     queue, gone, state, waits, last = jobs.queue, jobs.gone, jobs.state, jobs.waits, jobs.last
     parent, children, first_child, sibling, weight, best, ready = (
@@ -135,12 +138,11 @@ def _start_in_order(
     listed, listed_why, listed_running, listed_first, gpus = (
         starts.workload, starts.why, starts.running, starts.first, starts.gpus,
     )  # fmt: skip
-    known, most, read_ahead, packing = starts.counts[0], shapes.shape[1], 0, ranks.packing
+    known, most, packing = starts.counts[0], shapes.shape[1], ranks.packing
     while True:
         row, begin = candidate[leaf], listed_first[known]
         nodes, each, min_runtime_ms, left_ms = waits[row, NODES], waits[row, EACH], waits[row, MIN_RUNTIME_MS], waits[row, LEFT_MS]
         milli, end = nodes * each, begin + nodes * max(1, each // WHOLE)
-        read_ahead += waits[queue[min(position[leaf] + 1, last[leaf] - 1)], NOT_BEFORE_MS]
         answer = OPEN
         if known >= len(listed) or end > len(gpus):
             answer = FULL
@@ -180,10 +182,13 @@ def _start_in_order(
                 leaf, now_ms, queue, gone, state, waits, last, instants_ms, parent, closed, metered, granted_us, charged_us,
                 reserved_us, running, allowance, ready, stuck_milli, position, candidate, shapes, count,
             )  # fmt: skip
-        line = parent[leaf]
-        while line >= 0:
-            best[line] = best_child(first_child[line], sibling, children, weight, best, ready, allowance, taken)
-            line = parent[line]
+        choose_beside(siblings, leaf, parent, first_child, sibling, children, weight, best, ready, allowance, taken)
+        coming = best[parent[leaf]] if parent[leaf] >= 0 else -1
+        if coming >= 0 and children[coming] == 0:  # of what is asked at his turn, nothing has to come from far away
+            behind = queue[min(position[coming] + 1, last[coming] - 1)]
+            fetch(waits, candidate[coming] * waits.shape[1])
+            fetch(waits, behind * waits.shape[1])
+            fetch(state, behind)
         leaf = root
         while leaf >= 0 and children[leaf] > 0:
             leaf = best[leaf]
@@ -194,7 +199,7 @@ def _start_in_order(
         class_ = class_ending(instants_ms, now_ms + left_ms if left_ms < NEVER_MS else NEVER_MS)
         if waits[row, WISH] > 0 or not has_room(waits[row, NODES], waits[row, EACH], counts[class_], shared[class_]):
             break
-    starts.counts[0] = known + min(read_ahead, 0)  # nothing; but what is read for nothing is not read
+    starts.counts[0] = known
     return answer, leaf
 
 
@@ -245,7 +250,7 @@ def start_funded(
             return leaf, made
         found[0], leaf = _start_in_order(
             jobs, lines, room, stock, ranks, starts, root, now_ms, blocked, stuck_milli, taken, position, candidate, shapes, count,
-            leaf,
+            no_siblings(len(lines.best)), leaf,
         )  # fmt: skip
         if found[0] != OPEN:
             return leaf, made

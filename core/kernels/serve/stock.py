@@ -56,6 +56,16 @@ def _most_on(shelf: int, part: I64) -> int:
     return most
 
 
+@bare
+def _most_of(first: int, size: int, used: I64, out: I64, held: I64) -> int:
+    """Return the most that a node has left on a GPU in use."""
+    most = 0
+    for gpu in range(first, first + size):
+        if used[gpu] > 0 and out[gpu] == 0 and held[gpu] == 0:
+            most = max(most, WHOLE - used[gpu])
+    return most
+
+
 @njit(cache=True)
 def fill_shelves(part: I64, shelves: I64) -> None:
     """Fill in what each shelf has."""
@@ -164,19 +174,19 @@ def take_of(
     most, shrunk, at = counts.shape[1] - 1, False, begin
     while at < end:
         node = node_of[gpus[at]]
+        free, part, look_again = free_on[node], part_on[node], False
         while at < end and node_of[gpus[at]] == node:
             gpu = gpus[at]
-            used[gpu] += milli_each
+            was = used[gpu]
+            used[gpu] = was + milli_each
+            free -= was == 0
             if milli_each < WHOLE:
                 used_mib[gpu] += memory_mib[node] * milli_each // WHOLE
+                look_again = look_again or (was > 0 and WHOLE - was == part)  # it may have been the only one with so much
+                part = max(part, WHOLE - was - milli_each)
             at += 1
-        free, part = 0, 0
-        for gpu in range(first_gpu[node], first_gpu[node] + size[node]):
-            if out[gpu] == 0 and held[gpu] == 0:
-                if used[gpu] == 0:
-                    free += 1
-                else:
-                    part = max(part, WHOLE - used[gpu])
+        if look_again:
+            part = _most_of(first_gpu[node], size[node], used, out, held)
         for class_ in range(last[node] + 1):
             for k in range(min(free, most) + 1, min(free_on[node], most) + 1):
                 counts[class_, k] -= 1
