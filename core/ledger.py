@@ -102,6 +102,12 @@ def add_demands(state: State, budget_rows: I64, deltas_milli: I64) -> None:
     state.counters.fair_stale = 1
 
 
+def add_demand_of_lines(state: State, deltas_milli: I64) -> None:
+    """Change the pending demand of all budget lines (and of those above them); ``deltas_milli``, one per line, is used up."""
+    lines.add_up(state.budget.used, state.budget.parent, deltas_milli, state.budget.pending_milli)
+    state.counters.fair_stale = 1
+
+
 def add_gpu(state: State, pool: int, gpu: int) -> None:
     """Take a new, unused GPU into supply."""
     state.pool.supply_milli[pool] += MILLI

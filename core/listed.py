@@ -89,13 +89,13 @@ class Places:
 Column = Numbers | Texts | Named | Places
 
 
-def texts_of(rows: I64, used: int, text: Callable[[int], Any]) -> Texts:
-    """Return the texts of ``rows``, all below ``used``, each row's made once."""
+def texts_of(rows: I64, used: int, texts: Callable[[I64], list[Any]]) -> Texts:
+    """Return the texts of ``rows``, all below ``used``; ``texts`` is asked once, for each of them once."""
     seen, codes = np.zeros(used, dtype=np.bool_), np.empty(used, dtype=np.int64)
     seen[rows] = True
     distinct = np.flatnonzero(seen)
     codes[distinct] = np.arange(len(distinct))
-    return Texts([text(row) for row in distinct.tolist()], codes[rows])
+    return Texts(texts(distinct), codes[rows])
 
 
 class Listed(Stretch[D]):

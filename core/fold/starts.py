@@ -18,6 +18,7 @@ from apportion.core.errors import check
 from apportion.core.fold import choices
 from apportion.core.fold.release import drop_hold, drop_holds
 from apportion.core.fold.waiting import dequeue, dequeue_all
+from apportion.core.kernels import placed as kernels
 from apportion.core.state import bulk, schema
 from apportion.core.state.bulk import Started
 from apportion.core.state.codes import PAYER_CODE
@@ -118,45 +119,36 @@ def apply_starts(state: State, decisions: Sequence[RunPlaced]) -> None:
 
 def apply_started(state: State, starts: Started) -> None:
     """Fold starts that fit the state, where they wait, and ask for GPUs only."""
-    now_ms, table, run, alloc, cells = state.counters.time_ms, state.workload, state.run, state.alloc, state.gpu
+    now_ms, table, run, gpus = state.counters.time_ms, state.workload, state.run, starts.gpu
     ledger.accrue(state, now_ms)
-    rows, gpu = starts.workload, starts.gpu
+    rows = starts.workload
     dequeue_all(state, rows)
     drop_holds(state, rows[table.state[rows] == schema.HELD])
-    pool, leaf = table.pool[rows], table.budget[rows]
-    runs = run.add_all(state.run_refs(table.keys_of(rows), starts.run_no.tolist()))
-    allocs = alloc.add_all([""] * len(gpu))
-    begins = np.flatnonzero(np.append(True, starts.start[1:] != starts.start[:-1]))
-    for column, values in (
-        (run.workload, rows), (run.budget, leaf), (run.pool, pool), (run.lead, cells.node[gpu[begins]]),
-        (run.run_no, starts.run_no), (run.state, schema.PLACED), (run.gpus_milli, starts.milli),
-        (run.idle_cycles, table.min_runtime_ms[rows] == 0), (run.placed_ms, now_ms),
-        (run.protected_until_ms, starts.protected_until_ms), (run.reserved, starts.reserved),
-        (run.resume_ms, starts.resume_ms), (run.checkpoint_ms, now_ms), (run.first_alloc, allocs[begins]),
-    ):  # fmt: skip
-        column[runs] = values
-    following = np.append(allocs[1:], -1)
-    following[begins[1:] - 1] = -1
-    for column, values in (
-        (alloc.run, runs[starts.start]), (alloc.gpu, gpu), (alloc.milli, starts.each), (alloc.next, following),
-        (alloc.confirmed_ms, now_ms), (alloc.missed, -1),
-    ):  # fmt: skip
-        column[allocs] = values
-    parts = np.flatnonzero(starts.each < MILLI)
-    memory_mib = state.node.gpu_memory_mib[cells.node[gpu[parts]]] * starts.each[parts] // MILLI
-    alloc.gpu_memory_mib[allocs[parts]] = memory_mib
-    np.add.at(cells.used_memory_mib, gpu[parts], memory_mib)
-    np.add.at(state.node.runs, starts.node, 1)
-    ledger.use_gpus(state, pool[starts.start], gpu, starts.each)
+    runs = run.add_all(state.run_refs(starts.names, starts.run_no.tolist()))
+    allocs = state.alloc.add_all([""] * len(gpus))
+    chose = kernels.begin(
+        now_ms, rows, starts.run_no, starts.milli, starts.protected_until_ms, starts.reserved, starts.resume_ms, starts.node, gpus,
+        starts.each, starts.start, runs, allocs, *_written(state),
+    )  # fmt: skip
+    ledger.use_gpus(state, run.pool[runs][starts.start], gpus, starts.each)
     ledger.begin_runs(state, runs, starts.payer, now_ms)
-    for column, values in ((table.state, schema.RUNNING), (table.run, runs), (table.run_no, starts.run_no)):
-        column[rows] = values
-    for column in (
-        table.reason, table.funded_ms, table.hold, table.proposed, table.told_ms, table.late_ms, table.planned_ms,
-    ):  # fmt: skip
-        column[rows] = 0
-    for row in rows[table.choices[rows] > 0].tolist():
-        choices.forget_told(state, row)
+    if chose:
+        for row in rows[table.choices[rows] > 0].tolist():
+            choices.forget_told(state, row)
+
+
+def _written(state: State) -> tuple[kernels.Waiting, kernels.Running, kernels.Holding]:
+    """Return the columns that starts read and write."""
+    run, alloc, gpu, node = state.run, state.alloc, state.gpu, state.node
+    held = kernels.Holding(
+        alloc.run, alloc.gpu, alloc.milli, alloc.gpu_memory_mib, alloc.next, alloc.confirmed_ms, alloc.missed, gpu.node,
+        gpu.used_memory_mib, node.gpu_memory_mib, node.runs,
+    )  # fmt: skip
+    return (
+        kernels.Waiting(*(getattr(state.workload, name) for name in kernels.Waiting._fields)),
+        kernels.Running(*(getattr(run, name) for name in kernels.Running._fields)),
+        held,
+    )
 
 
 def _columns(state: State, decisions: Sequence[RunPlaced]) -> Started | None:
@@ -182,12 +174,13 @@ def _columns(state: State, decisions: Sequence[RunPlaced]) -> Started | None:
     if not 0 < min(each) <= max(each) <= MILLI:
         return None
     told = (
-        rows, [one.run for one in decisions], [one.gpus_milli for one in decisions], [one.protected_until_ms for one in decisions],
+        [one.run for one in decisions], [one.gpus_milli for one in decisions], [one.protected_until_ms for one in decisions],
         [one.reserved_gpu_us > 0 for one in decisions], [one.resume_from_ms for one in decisions],
         [PAYER_CODE[one.payer] for one in decisions], nodes, gpus, each, start,
     )  # fmt: skip
     try:
-        starts = Started(*(np.array(column, dtype=np.int64) for column in told))
+        run_nos, *others = (np.array(column, dtype=np.int64) for column in told)
+        starts = Started(np.array(rows, dtype=np.int64), [one.workload for one in decisions], run_nos, *others)
     except OverflowError:
         return None
     table = state.workload

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.core import ledger
+from apportion.core.kernels import placed
 from apportion.core.state import schema
 from apportion.core.state.queue import insert_all_queued, insert_queued, remove_all_queued, remove_queued
 from apportion.core.state.state import State
@@ -43,10 +44,10 @@ def dequeue(state: State, row: int) -> None:
 def dequeue_all(state: State, rows: I64) -> None:
     """Take many workloads out of the queue; the caller has accrued."""
     remove_all_queued(state, rows)
-    table = state.workload
-    counted = rows[table.min_runtime_ms[rows] > 0]
-    if len(counted):
-        ledger.add_demands(state, table.budget[counted], -table.gpus_milli[counted])
+    table, demand_milli = state.workload, np.zeros(state.budget.used, dtype=np.int64)
+    placed.leave(rows, table.budget, table.min_runtime_ms, table.gpus_milli, demand_milli)
+    if demand_milli.any():
+        ledger.add_demand_of_lines(state, -demand_milli)
 
 
 def _count_demand(state: State, row: int, sign: int) -> None:

@@ -99,8 +99,8 @@ def admissions(state: State, rows: I64) -> Listed[WorkloadAdmitted]:
     said: dict[str, Column] = {
         "workload": Texts([names[row] for row in rows.tolist()]),
         "event_seq": Numbers(table.event_seq[rows]),
-        "budget": texts_of(table.budget[rows], state.budget.used, state.budget_path),
-        "pool": texts_of(table.pool[rows], state.pool.used, state.pool.keys.__getitem__),
+        "budget": texts_of(table.budget[rows], state.budget.used, state.budget_paths),
+        "pool": texts_of(table.pool[rows], state.pool.used, state.pool.keys_of),
         "nodes": Numbers(table.nodes[rows]),
         "milli_per_node": Numbers(table.milli_per_node[rows]),
         "min_runtime_ms": Numbers(table.min_runtime_ms[rows]),

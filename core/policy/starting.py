@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from apportion.core.decisions import GpusReserved, RunPlaced
-from apportion.core.kernels import serve
+from apportion.core.kernels import placed, serve
 from apportion.core.listed import Column, Listed, Numbers, Places, Texts, texts_of
 from apportion.core.policy.emit import Emit
 from apportion.core.policy.fitting import has_room
@@ -165,39 +165,36 @@ def start_listed(state: State, emit: Emit, shares: Shares, starts: serve.Starts)
     count = int(starts.counts[0])
     if not count:
         return 0
-    table, now_ms = state.workload, state.counters.time_ms
-    rows, whys, first = starts.workload[:count].copy(), starts.why[:count], starts.first[: count + 1].copy()
-    gpus, sizes = starts.gpus[: first[count]].copy(), np.diff(first)
-    leaf, pool, milli, min_runtime_ms = table.budget[rows], table.pool[rows], table.gpus_milli[rows], table.min_runtime_ms[rows]
-    funded = whys == serve.WITHIN_ALLOWANCE
-    until_ms = now_ms + np.where(funded, min_runtime_ms, np.minimum(min_runtime_ms, state.pool.quantum_ms[pool]))
-    reserved_us = np.where(funded, milli * min_runtime_ms, 0)
-    each, run_no, resume_ms = np.minimum(MILLI, table.milli_per_node[rows]), table.run_no[rows] + 1, table.progress_ms[rows]
-    of_start, node = np.repeat(np.arange(count), sizes), state.gpu.node[gpus]
-    begins = np.flatnonzero(np.append(True, (of_start[1:] != of_start[:-1]) | (node[1:] != node[:-1])))  # of pieces
-    columns = Started(
-        rows, run_no, milli, until_ms, (reserved_us > 0).astype(np.int64), resume_ms,
-        np.where(funded, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED), node[begins], gpus, each[of_start], of_start,
+    table, rows, first = state.workload, starts.workload[:count].copy(), starts.first
+    pool, gpus, names = int(table.pool[rows[0]]), starts.gpus[: first[count]].copy(), table.keys_of(rows)
+    said = placed.said_of(count, len(gpus))
+    pieces = placed.tell(
+        starts, count, state.counters.time_ms, int(state.pool.quantum_ms[pool]), state.waits, table.run_no, table.progress_ms,
+        state.gpu.node, state.gpu.position, said,
     )  # fmt: skip
-    said: dict[str, Column] = {
-        "workload": Texts(table.keys_of(rows)),
-        "run": Numbers(run_no),
-        "budget": texts_of(leaf, state.budget.used, state.budget_path),
-        "pool": texts_of(pool, state.pool.used, state.pool.keys.__getitem__),
-        "gpus_milli": Numbers(milli),
+    node = said.node[:pieces]
+    meaning = Started(
+        rows, names, said.run_no, said.milli, said.protected_until_ms, said.reserved, said.resume_ms,
+        np.where(said.funded, schema.PAYER_BUDGET, schema.PAYER_UNFUNDED), node, gpus, said.each, said.start,
+    )  # fmt: skip
+    columns: dict[str, Column] = {
+        "workload": Texts(names),
+        "run": Numbers(said.run_no),
+        "budget": texts_of(said.leaf, state.budget.used, state.budget_paths),
+        "pool": Texts((state.pool.keys[pool],), np.zeros(count, dtype=np.int64)),
+        "gpus_milli": Numbers(said.milli),
         "pieces": Places(
-            np.append(0, np.cumsum(np.bincount(of_start[begins], minlength=count))),
-            texts_of(node[begins], state.node.used, state.node.keys.__getitem__), np.append(begins, len(gpus)),
-            state.gpu.position[gpus], each[of_start[begins]],
+            said.first_piece, texts_of(node, state.node.used, state.node.keys_of), said.first_gpu[: pieces + 1],
+            said.position, said.piece_each[:pieces],
         ),
-        "payer": Texts((_UNFUNDED, _BUDGET), funded.astype(np.int64)),
-        "why": Texts(_WHYS, whys.copy()),
-        "protected_until_ms": Numbers(until_ms),
-        "reserved_gpu_us": Numbers(reserved_us),
-        "resume_from_ms": Numbers(resume_ms),
-        "allowance_milli": Numbers(shares.allowance[leaf]),
+        "payer": Texts((_UNFUNDED, _BUDGET), said.funded),
+        "why": Texts(_WHYS, starts.why[:count].copy()),
+        "protected_until_ms": Numbers(said.protected_until_ms),
+        "reserved_gpu_us": Numbers(said.reserved_us),
+        "resume_from_ms": Numbers(said.resume_ms),
+        "allowance_milli": Numbers(shares.allowance[said.leaf]),
         "running_milli": Numbers(starts.running[:count].copy()),
     }  # fmt: skip
     starts.counts[0] = 0
-    emit.listed(Listed(RunPlaced, count, said), columns)
+    emit.listed(Listed(RunPlaced, count, columns), meaning)
     return count

@@ -1,4 +1,4 @@
-"""Many decisions of one kind, as the numbers that the fold needs of them: rows and columns, no names.
+"""Many decisions of one kind, as the numbers that the fold needs of them: rows and columns, and no names but of new rows.
 
 Pure data, one entry each per decision, in their order. Made by the fold from decisions that were read, or by the policy beside
 those that it makes; both are the same numbers. A reader of stored bytes that finds names in columns makes these from them, and
@@ -20,6 +20,7 @@ class Started(NamedTuple):
     """Starts: one entry per start, per piece or per GPU."""
 
     workload: I64  # rows
+    names: list[str]  # of the workloads
     run_no: I64
     milli: I64
     protected_until_ms: I64

@@ -131,6 +131,10 @@ class State:
         """Return the path of a budget line ("" for a pool's root)."""
         return self.budget.keys[row].rpartition(":")[2]
 
+    def budget_paths(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the paths of many budget lines."""
+        return [key.rpartition(":")[2] for key in self.budget.keys_of(rows)]
+
     def run_ref(self, workload: str, run_no: int) -> str:
         """Return the key of a run."""
         return f"{workload}#{run_no}"

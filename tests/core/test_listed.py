@@ -147,7 +147,7 @@ def test_decisions_differ_where_one_of_them_does() -> None:
 def test_each_text_of_rows_is_made_once(rows: list[int]) -> None:
     made: list[int] = []
 
-    texts = texts_of(np.array(rows, dtype=np.int64), 10, lambda row: made.append(row) or str(row))
+    texts = texts_of(np.array(rows, dtype=np.int64), 10, lambda distinct: made.extend(distinct) or [str(row) for row in distinct])
 
     assert texts.told("") == [str(row) for row in rows]
     assert made == sorted(set(rows))
