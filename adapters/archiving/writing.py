@@ -19,7 +19,8 @@ from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.claims import claimed_ms
 from apportion.adapters.logs.manifest import DayEntry, Manifest, day_of, day_text, file_entry, load, locked
 from apportion.adapters.logs.parts import DayParts, chain_end, sweep
-from apportion.adapters.past.replaying import OnProgress, Progress, state_and_position
+from apportion.adapters.past.driving import OnProgress, Progress
+from apportion.adapters.past.replaying import state_and_position
 from apportion.adapters.past.snapshots import ARCHIVED, KEEP_ALL, DiskSnapshots, record_hash
 from apportion.adapters.service.recovery import StoredCycles
 from apportion.core.engine import Core

@@ -119,7 +119,7 @@ async def check(place: Place, archive: ARCHIVE = None) -> Answer:
     use_kernels()
     from apportion.adapters.archiving.checking import findings
     from apportion.adapters.logs.manifest import load
-    from apportion.adapters.past.replaying import Progress
+    from apportion.adapters.past.driving import Progress
 
     directory = existing_archive(place, archive)
     days = load(directory).days

@@ -235,7 +235,7 @@ async def export(
     by: ByOption = "",
 ) -> Answer:
     """Write events as NDJSON, one record a line, heartbeats and ticks included."""
-    from apportion.adapters.past.replaying import Progress
+    from apportion.adapters.past.driving import Progress
 
     types = type_ or []
     written = 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from apportion.adapters.text import render
 
 if TYPE_CHECKING:
-    from apportion.adapters.past.replaying import OnProgress, Progress
+    from apportion.adapters.past.driving import OnProgress, Progress
 
 LINE_EVERY_S = 5.0
 BAR_EVERY_S = 0.1

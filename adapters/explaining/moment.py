@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from apportion.adapters.past.replaying import OnProgress, core_from, state_at
+from apportion.adapters.past.driving import OnProgress
+from apportion.adapters.past.replaying import core_from, state_at
 from apportion.core.decisions import AnyDecision
 from apportion.core.engine import Core, emit_into
 from apportion.core.envelope import Record

@@ -19,7 +19,9 @@ from pathlib import Path
 from apportion.adapters.logs.archive import segments_of
 from apportion.adapters.logs.segments import Segment, read_decisions, read_sheet
 from apportion.adapters.logs.sheets import Sheet
-from apportion.adapters.past.replaying import Difference, OnProgress, Progress, core_from
+from apportion.adapters.past.differences import Difference
+from apportion.adapters.past.driving import OnProgress, Progress
+from apportion.adapters.past.replaying import core_from
 from apportion.adapters.processes.build import is_kept
 from apportion.adapters.processes.collector import without_collector
 from apportion.core.engine import Core

@@ -11,7 +11,7 @@ import asyncio
 
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.past import replaying
-from apportion.adapters.past.replaying import OnProgress
+from apportion.adapters.past.driving import OnProgress
 from apportion.adapters.proving.stretch import Opened
 
 

@@ -11,7 +11,7 @@ import hashlib
 
 from apportion.adapters.logs.claims import claimed_ms
 from apportion.adapters.logs.moments import Opening, opening
-from apportion.adapters.past.replaying import OnProgress, Progress, StoredBatches
+from apportion.adapters.past.driving import OnProgress, Progress, StoredBatches
 from apportion.adapters.proving.document import Document
 from apportion.adapters.proving.stretch import Opened
 from apportion.core.errors import ApportionError

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from apportion.adapters.past.replaying import OnProgress, Progress
+from apportion.adapters.past.driving import OnProgress, Progress
 from apportion.adapters.proving.ahead import state_ahead
 from apportion.adapters.proving.stretch import (
     SLOTS,

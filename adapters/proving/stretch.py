@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from apportion.adapters.past import replaying
-from apportion.adapters.past.replaying import OnProgress, Progress
+from apportion.adapters.past import replaying, verifying
+from apportion.adapters.past.driving import OnProgress, Progress
 from apportion.core.errors import ApportionError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ async def prove_stretch(open_: Open, stretch: Stretch, progress: OnProgress | No
         core = replaying.core_from(stretch.snapshot)
         start, at = point_of(core), Progress()
         async with open_() as logs:
-            difference = await replaying.derive(
+            difference = await verifying.derive(
                 core, logs.events, logs.decisions, stretch.to_seq, at, progress, same=same
             )
     except ApportionError as error:

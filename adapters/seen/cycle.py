@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from apportion.adapters.logs.moments import Decided, last_decided
-from apportion.adapters.past import replaying
-from apportion.adapters.past.replaying import OnProgress, StoredBatches
+from apportion.adapters.past import differences, replaying
+from apportion.adapters.past.driving import OnProgress, StoredBatches
 from apportion.adapters.seen.sight import Find
 from apportion.core.decisions import CycleBatch, decode_batch
 from apportion.core.engine import Core
@@ -93,7 +93,7 @@ async def cycle_of(
         budgets=told.changed(),
         pools=told.pools_changed(),
         bytes=len(stored.body),
-        difference=None if derived == stored.body else replaying.describe(stored.body, derived),
+        difference=None if derived == stored.body else differences.describe(stored.body, derived),
         begun_seq=begin.seq if begin is not None else 0,
         begun_from=begin.source if begin is not None else "the first record",
         last_cycle=last.cycle,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from apportion.adapters.explaining.moment import Cycle, moment_at
 from apportion.adapters.logs.moments import last_decided
 from apportion.adapters.past import replaying
-from apportion.adapters.past.replaying import OnProgress
+from apportion.adapters.past.driving import OnProgress
 from apportion.adapters.proving.waypoints import Waypoint
 from apportion.core import ledger
 from apportion.core.engine import Core

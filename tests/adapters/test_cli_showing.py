@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apportion.adapters.cli import showing
-from apportion.adapters.past.replaying import Progress
+from apportion.adapters.past.driving import Progress
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
 from apportion.adapters.logs.claims import times
 from apportion.adapters.logs.manifest import load
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
-from apportion.adapters.past.replaying import state_at, verify
+from apportion.adapters.past.replaying import state_at
 from apportion.adapters.past.snapshots import DiskSnapshots
+from apportion.adapters.past.verifying import verify
 from apportion.adapters.simulation.driver import Logs
 from apportion.core.decisions import decode_batch, encode_batch
 from apportion.core.engine import Core

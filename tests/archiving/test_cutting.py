@@ -24,8 +24,9 @@ from apportion.adapters.bus.server import EmbeddedServer
 from apportion.adapters.bus.topology import TopologyError
 from apportion.adapters.cli.main import run
 from apportion.adapters.logs.manifest import load
-from apportion.adapters.past.replaying import state_and_position, state_at, verify
+from apportion.adapters.past.replaying import state_and_position, state_at
 from apportion.adapters.past.snapshots import DiskSnapshots, WithArchived, record_hash
+from apportion.adapters.past.verifying import verify
 from apportion.adapters.projector.building import open_or_build
 from apportion.adapters.service import SchedulerService, Settings
 from apportion.adapters.service.recovery import restore

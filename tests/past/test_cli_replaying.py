@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from apportion.adapters.cli.proving import difference_lines
-from apportion.adapters.past import replaying
+from apportion.adapters.past import differences, replaying, verifying
 from apportion.adapters.proving.versions import RELEASES, own_version, what_to_install
 from apportion.core.decisions import decode_batch, encode_batch
 from apportion.core.engine import Core
@@ -110,8 +110,8 @@ def _story(parts: int = 1) -> tuple[MemoryEvents, MemoryDecisions]:
     return events, decisions
 
 
-def _verify(events: MemoryEvents, decisions: MemoryDecisions, *args: Any, **kwargs: Any) -> replaying.VerifyResult:
-    return asyncio.run(replaying.verify(events, decisions, *args, **kwargs))
+def _verify(events: MemoryEvents, decisions: MemoryDecisions, *args: Any, **kwargs: Any) -> verifying.VerifyResult:
+    return asyncio.run(verifying.verify(events, decisions, *args, **kwargs))
 
 
 def test_what_the_core_wrote_is_derived_again_byte_for_byte() -> None:
@@ -220,7 +220,7 @@ def test_bytes_that_are_no_batch_are_shown_as_they_are() -> None:
 
     assert found is not None
     assert (found["what"], found["stored"]) == ("unreadable batch", '{"core":1')
-    with pytest.raises(replaying.Difference, match="batch"):
+    with pytest.raises(differences.Difference, match="batch"):
         asyncio.run(replaying.state_at(events, decisions))
 
 

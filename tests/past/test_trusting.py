@@ -19,9 +19,11 @@ from apportion.adapters.logs.manifest import load
 from apportion.adapters.logs.memory import MemoryDecisionLog, MemoryEventLog
 from apportion.adapters.logs.segments import read_sheet
 from apportion.adapters.past import trusting
-from apportion.adapters.past.replaying import Difference, state_and_position, state_at, verify
+from apportion.adapters.past.differences import Difference
+from apportion.adapters.past.replaying import state_and_position, state_at
 from apportion.adapters.past.snapshots import DiskSnapshots
 from apportion.adapters.past.trusting import columns_of, state_from
+from apportion.adapters.past.verifying import verify
 from apportion.adapters.simulation.cluster import Layout, TimeSource
 from apportion.adapters.simulation.driver import Logs, Simulation
 from apportion.adapters.simulation.faults import ROUGH, Faults

@@ -23,7 +23,8 @@ from apportion.adapters.bus.connection import Connection
 from apportion.adapters.bus.decisions import NatsDecisionLog
 from apportion.adapters.bus.reader import NatsEventLog
 from apportion.adapters.logs.archive import ArchiveDecisionLog, ArchiveEventLog
-from apportion.adapters.past.replaying import Difference, OnProgress, Progress
+from apportion.adapters.past.differences import Difference
+from apportion.adapters.past.driving import OnProgress, Progress
 from apportion.adapters.past.trusting import state_from
 from apportion.core.envelope import Record, StoredBatch
 from apportion.core.errors import LogGap
