@@ -129,6 +129,7 @@ def _holder(path: object) -> str:
 
 async def _bus(connection: Connection, url: str, place: Place) -> list[Finding]:
     from apportion.adapters.bus import topology
+    from apportion.adapters.bus.permission import NotPermitted
 
     findings = []
     started = time.monotonic()
@@ -140,6 +141,8 @@ async def _bus(connection: Connection, url: str, place: Place) -> list[Finding]:
     findings.append(Finding("server", "ok", f"{url}, {server}, round trip {round_trip_ms:.1f} ms"))
     try:
         wrong = await topology.audit(connection)
+    except NotPermitted as error:
+        return [*findings, Finding("streams", "bad", str(error), "ask as a user who may: what each needs is in deploy/nats.conf")]
     except TimeoutError:
         return [
             *findings,

@@ -18,17 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from apportion.adapters.bus.permission import refusal
+from apportion.adapters.bus.permission import NotPermitted, refusal
 from apportion.core.errors import ApportionError
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 SUBJECT = "ap.q"
 PART_HEADER = "Apportion-Part"  # "1/3"
 PART_BYTES = 900_000  # below the server's max_payload of 1 MiB, with room for headers
 PARTS_MAX = 200
+LOOK_EVERY_S = 0.5  # whether the question was refused
 
 
 class NoAnswer(ApportionError):
@@ -46,7 +48,7 @@ def split(body: bytes) -> list[bytes]:
 
 
 async def ask(client: Client, name: str, params: dict[str, Any] | None = None, *, timeout_s: float = 30.0) -> dict[str, Any]:
-    """Return the projector's answer to a named query, errors included. Raises ``NoAnswer``."""
+    """Return the projector's answer to a named query, errors included. Raises ``NoAnswer``, ``NotPermitted``."""
     inbox = client.new_inbox()
     parts: dict[int, bytes] = {}
     wanted = 0
@@ -55,21 +57,30 @@ async def ask(client: Client, name: str, params: dict[str, Any] | None = None, *
         async with asyncio.timeout(timeout_s):
             await client.publish(subject_for(name), msgspec.json.encode(params or {}), reply=inbox)
             while not wanted or len(parts) < wanted:
-                message = await subscription.next_msg(timeout=timeout_s)
+                message = await _next(client, subscription, name)
                 if _nobody(message):
                     raise NoAnswer(f"no projector answers {subject_for(name)}")
                 number, wanted = _part(message)
                 parts[number] = message.data
     except TimeoutError as error:
-        said = refusal(str(client.last_error or ""))
-        if said == ("publish", subject_for(name).lower()):
-            raise NoAnswer(f"this user may not publish to {subject_for(name)}: its permissions on the server lack that") from error
         came = f"{len(parts)} of {wanted or '?'} parts"
         raise NoAnswer(f"no answer to {subject_for(name)} within {timeout_s:g} s ({came})") from error
     finally:
         await subscription.unsubscribe()
     answer: dict[str, Any] = msgspec.json.decode(b"".join(parts[number] for number in sorted(parts)))
     return answer
+
+
+async def _next(client: Client, subscription: Subscription, name: str) -> Msg:
+    """Return the next message; nobody answers a question that the server drops, and it says so beside."""
+    while True:
+        try:
+            return await subscription.next_msg(timeout=LOOK_EVERY_S)
+        except TimeoutError:
+            if refusal(str(client.last_error or "")) == ("publish", subject_for(name).lower()):
+                url = client.connected_url
+                where = url.netloc.rpartition("@")[2] if url is not None else "the server"
+                raise NotPermitted("publish", subject_for(name), where) from None
 
 
 def _nobody(message: Msg) -> bool:

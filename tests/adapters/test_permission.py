@@ -20,7 +20,7 @@ from apportion.adapters.bus.permission import NotPermitted, refusal
 from apportion.adapters.bus.publisher import Publisher
 from apportion.adapters.bus.reader import NatsEventLog
 from apportion.adapters.cli.main import run
-from apportion.adapters.projector.asking import NoAnswer, ask
+from apportion.adapters.projector.asking import ask
 from tests.adapters.test_deploy_nats import Url, serving
 from tests.archived import played
 
@@ -103,10 +103,22 @@ def test_a_reader_and_a_writer_say_what_they_may_not(url_of: Url, run_async: Any
         async with connected(url_of, "mute") as connection:
             with pytest.raises(NotPermitted, match=r"publish to ap\.dec\.cycle"):
                 await NatsDecisionLog(connection).commit(b"{}", 1, 0)
-            with pytest.raises(NoAnswer, match=r"may not publish to ap\.q\.queue"):
-                await ask(connection.client, "queue", timeout_s=1.0)
+            with pytest.raises(NotPermitted, match=r"publish to ap\.q\.queue at 127\.0\.0\.1"):
+                await ask(connection.client, "queue", timeout_s=SOON_S)  # nobody waits that long
 
     run_async(act(), 5 * SOON_S)
+
+
+def test_the_doctor_finds_it(url_of: Url, run_async: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    async def made() -> None:
+        async with connected(url_of, "full"):
+            pass
+
+    run_async(made())
+    assert run(["doctor", "--server", url_of("blind")]) == 1
+    said = capfd.readouterr()
+    assert "may not publish to $JS.API.STREAM.INFO.EVENTS" in said.out + said.err
+    assert "error:" not in said.err, "the other findings are told too"
 
 
 def test_the_cut_of_a_user_who_may_not_keep_says_so_and_drops_nothing(
