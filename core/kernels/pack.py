@@ -406,16 +406,3 @@ def ready_times(
                 ready_ms[node] = min(ready_ms[node], last_ms)
         elif size >= need:
             ready_ms[node] = max(now_ms, times[need - 1])
-
-
-@njit(cache=True)
-def first_open(order: I64, kept: I64, picked: I64) -> bool:
-    """Fill ``picked`` with the first of ``order`` that are not ``kept``; False when there are too few."""
-    count = 0
-    for row in order:
-        if count == len(picked):
-            break
-        if kept[row] <= 0:
-            picked[count] = row
-            count += 1
-    return count == len(picked)

@@ -21,7 +21,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "pack": "7db83f9f9b0a",
+    "pack": "886fb8cbf98f",
 }  # fmt: skip
 
 STOPPING, UNFUNDED = 3, 2  # run.state, run.payer

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from apportion.core.kernels import fragments, pack, release
 from apportion.core.kernels.release import Releases
+from apportion.core.kernels.serve.ahead import first_open
 from apportion.core.state import schema
 from apportion.core.state.asks import Ask, ask_of
 from apportion.core.state.memo import Outliving
@@ -207,7 +208,7 @@ def _earliest_plain(
         release.make_known(known._replace(free_ms=gpu_free_ms), need, state.counters.time_ms)
     ready_ms, order = known.now_ready_ms[need], known.now_order[need]
     picked = np.zeros(min(int(table.nodes[workload]), len(order) + 1), dtype=np.int64)
-    if not pack.first_open(order, kept, picked) or int(ready_ms[picked[-1]]) >= never_ms:
+    if not first_open(order, kept, picked) or int(ready_ms[picked[-1]]) >= never_ms:
         return never_ms, order[:0]
     return int(ready_ms[picked[-1]]), np.sort(picked, kind="stable")
 

@@ -37,7 +37,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "release": "e85f585effaf", "serve.columns": "00138576507d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958",
+    "release": "e8e7b71b47cf", "serve.columns": "00138576507d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958",
     "serve.shapes": "a6b4fdc08477",
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "serve.ahead": "75a86cf4934b", "serve.columns": "00138576507d", "serve.shapes": "a6b4fdc08477"
+    "serve.ahead": "851965956360", "serve.columns": "00138576507d", "serve.shapes": "a6b4fdc08477"
 }  # fmt: skip
 
 
