@@ -113,8 +113,9 @@ def _make_it_so(state: State, emit: Emit, service: int) -> None:
     name, number = state.service.keys[service], int(state.service.made[service])
     for _missing in range(wanted - len(have)):
         number += 1
-        while (replica := replica_name(name, number)) in table.row_of or replica in state.closed.row_of:
-            number += 1  # somebody has submitted a workload of that name
+        while any(replica_name(name, number) in taken.row_of for taken in (table, state.service, state.closed)):
+            number += 1  # somebody has submitted a workload or service of that name
+        replica = replica_name(name, number)
         _admit(state, emit, service, replica)
     if len(have) > wanted:
         able = sorted((row for row in have if not _stopping(state, row)), key=lambda row: _staying(state, row))
