@@ -48,7 +48,7 @@ class KeyIndex:
     def _start_anew(self) -> None:
         table = self._table
         self.names = np.zeros((table.capacity, keys.NAME_BYTES), dtype=np.uint8)
-        self.slots = np.zeros(8 * table.capacity, dtype=np.int64)
+        self.slots = np.zeros(1 << (8 * table.capacity - 1).bit_length(), dtype=np.int64)  # a search goes round by a mask
         self.entered = len(table.keys)  # names that took a slot, forgotten ones too
         text = np.frombuffer("\n".join(table.keys).encode(), dtype=np.uint8)
         if table.keys and named.enter(text, self.names, self.slots) != len(table.keys):

@@ -46,6 +46,13 @@ def key_codes(keys: list[str], text: NDArray[np.uint8] | None = None) -> Column:
     return np.frombuffer(hashed, dtype="<i8") >> 1 & MAX_INT64
 
 
+def _larger(capacity: int) -> int:
+    """Return the next capacity: about twice as much, and no power of two, so that the cells of a row do not all lie in the same
+    few lines of a cache.
+    """
+    return 2 * capacity + PAGE_ROWS
+
+
 class Cells:
     """The columns of a table again, for code that touches single cells: ``cells.beat[row]`` is a Python integer.
 
@@ -100,7 +107,7 @@ class Table:
         else:
             row = self.used
             if row == self.capacity:
-                self._grow(2 * self.capacity)
+                self._grow(_larger(self.capacity))
             self.used += 1
             self.keys.append(key)
         if key:
@@ -132,7 +139,7 @@ class Table:
         """Grow until so many rows can be taken without growing."""
         capacity = self.capacity
         while capacity - self.used + len(self.free) < count:
-            capacity *= 2
+            capacity = _larger(capacity)
         if capacity > self.capacity:
             self._grow(capacity)
 
@@ -211,7 +218,7 @@ class Table:
         self.used = 0
         capacity = _FIRST_CAPACITY
         while capacity < used:
-            capacity *= 2
+            capacity = _larger(capacity)
         self._grow(capacity)
         self.used = used
         self.free = list(free)

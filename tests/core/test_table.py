@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apportion.core.kernels.codes import BLOCK_BYTES, LANES
+from apportion.core.state.keyindex import KeyIndex
 from apportion.core.state.state import State
 from apportion.core.state.table import PAGE_ROWS, Column, Table, key_code, key_codes
 
@@ -157,4 +158,30 @@ def test_a_table_grows_at_once_to_what_is_reserved() -> None:
     table = Pairs()
     table.reserve(1_000)
 
-    assert (table.capacity, table.used) == (1_024, 0)
+    assert (table.capacity, table.used) == (1_984, 0)
+
+
+def test_rows_lie_in_pages_and_no_two_columns_in_the_same_lines_of_a_cache() -> None:
+    table, seen = Pairs(), set()
+    for number in range(5_000):
+        table.add(f"k{number}")
+        seen.add(table.capacity)
+    assert len(seen) > 5
+    for capacity in seen:
+        assert capacity % PAGE_ROWS == 0  # or a page would lie half outside
+        assert capacity == 64 or capacity & (capacity - 1)
+
+
+def test_a_name_is_found_in_a_table_of_every_size() -> None:
+    table = Pairs()
+    index, capacity = KeyIndex(table), 0
+    for number in range(3_000):
+        table.add(f"k{number}")
+        if table.capacity == capacity:
+            continue
+        capacity = table.capacity
+        index.sync()
+        assert len(index.slots) & (len(index.slots) - 1) == 0  # or a search would not come to all of them
+        for known in range(number + 1):
+            assert index.find(f"k{known}") == known
+        assert index.find("k-1") is None
