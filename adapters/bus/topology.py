@@ -133,7 +133,8 @@ async def create(
     """Create both streams where they are missing; an existing one is left exactly as it is.
 
     ``max_file_bytes`` is the room of the server, three quarters for EVENTS and a fifth for DECISIONS. 0 takes the
-    largest room the server grants. Raises ``TopologyError`` when the result does not pass ``audit``.
+    largest room the server grants to both: an EVENTS that leaves none for DECISIONS, and that never had an event, is made
+    smaller. Raises ``TopologyError`` when the result does not pass ``audit``.
     """
     room_bytes = max_file_bytes or DEFAULT_ROOM_BYTES
     while True:
@@ -144,6 +145,7 @@ async def create(
             if error.err_code != _NO_ROOM or max_file_bytes or room_bytes < SMALLEST_ROOM_BYTES:
                 raise
             room_bytes //= 2
+            await _leave_room(connection, room_bytes)
     await require(connection)
 
 
@@ -168,6 +170,19 @@ async def _create_missing(connection: Connection, replicas: int, room_bytes: int
         except ApiError as error:
             if error.err_code != _NAME_IN_USE:
                 raise
+
+
+async def _leave_room(connection: Connection, room_bytes: int) -> None:
+    """Let an EVENTS in which nothing ever was reserve its part of the room: it may have been made a moment ago, with all."""
+    try:
+        info = await stream_info(connection, EVENTS)
+    except ApiError as error:
+        if error.err_code != _STREAM_NOT_FOUND:
+            raise
+        return
+    part = room_bytes * 3 // 4
+    if info.state.last_seq == 0 and info.config["max_bytes"] > part:
+        await connection.api(f"STREAM.UPDATE.{EVENTS}", {**info.config, "max_bytes": part}, StreamInfo, timeout_s=10.0)
 
 
 async def audit(connection: Connection) -> list[str]:

@@ -152,12 +152,47 @@ def test_full_log_refuses_new_events_loudly_and_keeps_the_old(
     run_async(scenario())
 
 
-def test_small_servers_get_the_room_they_have(start_nats: Callable[..., EmbeddedServer], run_async: Any) -> None:
+@pytest.mark.parametrize("room_mib", [96, 130, 200, 225, 300, 400, 490])
+def test_small_servers_give_both_streams_the_room_they_have(
+    room_mib: int, start_nats: Callable[..., EmbeddedServer], run_async: Any
+) -> None:
+    """In some of these EVENTS alone would fit into what is tried first, and leave nothing for DECISIONS."""
+
     async def scenario() -> None:
-        server = start_nats(max_file_bytes=300 * 1024 * 1024)
+        server = start_nats(max_file_bytes=room_mib * 1024 * 1024)
         async with await Connection.open(server.url, name="test") as connection:
             await topology.create(connection)
-            info = await topology.stream_info(connection, EVENTS)
-            assert 32 * 1024 * 1024 < info.config["max_bytes"] < 300 * 1024 * 1024
+            events, decisions = [(await topology.stream_info(connection, name)).config["max_bytes"] for name in (EVENTS, DECISIONS)]
+            assert events + decisions <= room_mib * 1024 * 1024
+            assert events >= room_mib * 1024 * 1024 * 3 // 8 - 1
+            assert decisions >= room_mib * 1024 * 1024 // 10 - 1
+
+    run_async(scenario())
+
+
+def test_events_that_took_all_room_before_decisions_were_made_leave_some(
+    start_nats: Callable[..., EmbeddedServer], run_async: Any
+) -> None:
+    async def scenario() -> None:
+        server = start_nats(max_file_bytes=200 * 1024 * 1024)
+        async with await Connection.open(server.url, name="test") as connection:
+            alone = {**topology.REQUIRED[EVENTS], "name": EVENTS, "num_replicas": 1, "max_bytes": 199 * 1024 * 1024}
+            await connection.api(f"STREAM.CREATE.{EVENTS}", alone, StreamInfo)
+            await topology.create(connection)
+            assert await topology.audit(connection) == []
+
+    run_async(scenario())
+
+
+def test_events_with_an_event_are_not_made_smaller(start_nats: Callable[..., EmbeddedServer], run_async: Any) -> None:
+    async def scenario() -> None:
+        server = start_nats(max_file_bytes=200 * 1024 * 1024)
+        async with await Connection.open(server.url, name="test") as connection:
+            alone = {**topology.REQUIRED[EVENTS], "name": EVENTS, "num_replicas": 1, "max_bytes": 199 * 1024 * 1024}
+            await connection.api(f"STREAM.CREATE.{EVENTS}", alone, StreamInfo)
+            await connection.client.jetstream().publish("ap.ev.ops.log.opened", b"{}")
+            with pytest.raises(ApiError, match="insufficient storage"):
+                await topology.create(connection)
+            assert (await topology.stream_info(connection, EVENTS)).config["max_bytes"] == 199 * 1024 * 1024
 
     run_async(scenario())
