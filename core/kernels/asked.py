@@ -23,8 +23,8 @@ I64 = NDArray[np.int64]
 BUILT_ON = {"bare": "6b2fd7db475f"}
 
 _LINE, NODES, EACH, _NEED, WISH, MIN_RUNTIME_MS, LEFT_MS, _NOT_BEFORE_MS = range(8)  # columns of ``State.waits``
-# each holds more than there is: 72 GPUs of a node, the nodes of a pool, a year
-EACH_BITS, NODES_BITS, LEFT_BITS, SECOND_MS = 17, 15, 30, 1_000
+# each holds more than there is: 72 GPUs of a node, 100,000 nodes (or loose GPUs), eight years
+EACH_BITS, NODES_BITS, LEFT_BITS, SECOND_MS = 17, 17, 28, 1_000
 EACH_MOST, NODES_MOST, LEFT_MOST = (1 << EACH_BITS) - 1, (1 << NODES_BITS) - 1, (1 << LEFT_BITS) - 1
 IDLE_AT = EACH_BITS + NODES_BITS
 LEFT_AT = IDLE_AT + 1

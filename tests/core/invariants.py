@@ -238,8 +238,8 @@ def ask_in_one_number(state: State, row: int) -> int:
     """What somebody who waits asks for, as it stands beside the queue: written out, field by field."""
     cells = state.workload.cells
     expected_ms, idle = cells.expected_runtime_ms[row], int(cells.min_runtime_ms[row] == 0)
-    left_s = max(0, expected_ms - cells.progress_ms[row]) // 1_000 if expected_ms > 0 else 2**30 - 1
-    fields = f"{left_s:030b}{idle:b}{cells.nodes[row]:015b}{cells.milli_per_node[row]:017b}"
+    left_s = max(0, expected_ms - cells.progress_ms[row]) // 1_000 if expected_ms > 0 else 2**28 - 1
+    fields = f"{left_s:028b}{idle:b}{cells.nodes[row]:017b}{cells.milli_per_node[row]:017b}"
     return -1 - int(fields, 2) if cells.wish[row] else int(fields, 2)
 
 

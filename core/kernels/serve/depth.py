@@ -50,7 +50,7 @@ I64 = NDArray[np.int64]
 
 # as in ``effects``
 BUILT_ON = {
-    "asked": "55f3416a1c5b", "bare": "6b2fd7db475f", "serve.columns": "00138576507d", "serve.order": "b094c9e19445",
+    "asked": "8b08d944de4e", "bare": "6b2fd7db475f", "serve.columns": "00138576507d", "serve.order": "b094c9e19445",
     "serve.places": "81e90c71d958", "serve.shapes": "a6b4fdc08477",
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ I64 = NDArray[np.int64]
 # as in ``effects``
 BUILT_ON = {
     "bare": "6b2fd7db475f", "fetch": "ae30500519b1", "fragments": "4019bc184b20", "release": "e8e7b71b47cf",
-    "serve.classes": "81a4341e4139", "serve.columns": "00138576507d", "serve.depth": "c0134b226087", "serve.freed": "576feafac0bf",
+    "serve.classes": "81a4341e4139", "serve.columns": "00138576507d", "serve.depth": "b40d238d4e4c", "serve.freed": "576feafac0bf",
     "serve.heads": "c92cb857b3aa", "serve.money": "464ce80f684d", "serve.order": "b094c9e19445", "serve.places": "81e90c71d958",
     "serve.ranked": "ea40f672b114", "serve.shapes": "a6b4fdc08477", "serve.siblings": "70318d4e7db0",
     "serve.stock": "b80ae8957b60",

@@ -47,7 +47,7 @@ I64 = NDArray[np.int64]
 BUILT_ON = {
     "bare": "6b2fd7db475f", "losers": "9f8f8e6f5b13", "release": "e8e7b71b47cf", "serve.classes": "81a4341e4139",
     "serve.columns": "00138576507d", "serve.heads": "c92cb857b3aa", "serve.order": "b094c9e19445", "serve.ranked": "ea40f672b114",
-    "serve.starts": "cda2c6c46bb3", "serve.stock": "b80ae8957b60", "taking": "6aafc151ebb9"
+    "serve.starts": "840afba95b41", "serve.stock": "b80ae8957b60", "taking": "6aafc151ebb9"
 }  # fmt: skip
 
 LIMIT, PLANNED, ANSWER = range(3)  # of ``Takes.counts``
